@@ -1,6 +1,7 @@
 package nfattr
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -31,7 +32,6 @@ type Reply struct {
 func (s *Socket) Send(batch []byte, last int) ([]Reply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unanswered = true
 	if err := s.makeRoom(len(batch) + len(batch)/2); err != nil {
 		return nil, err
 	}
@@ -43,17 +43,21 @@ func (s *Socket) Send(batch []byte, last int) ([]Reply, error) {
 		return nil, err
 	}
 	var out []Reply
+	var lost error
+	answered := false
 	for {
 		n, _, err := unix.Recvfrom(s.fd, s.in, unix.MSG_DONTWAIT)
 		switch {
 		case err == unix.EINTR:
 			continue
-		case err == unix.EAGAIN && s.unanswered:
-			return nil, errSilent
+		case err == unix.EAGAIN && (lost != nil || !answered):
+			return nil, cmp.Or(lost, errSilent)
 		case err == unix.EAGAIN:
 			return out, nil
-		case err != nil: // of replies that were lost: ENOBUFS
-			s.unanswered = true
+		case err == unix.ENOBUFS: // replies were lost; the others must not take the room of the next
+			lost = err
+			continue
+		case err != nil:
 			return nil, err
 		}
 		b := s.in[:n]
@@ -64,7 +68,7 @@ func (s *Socket) Send(batch []byte, last int) ([]Reply, error) {
 		if at >= uint32(messages) {
 			continue // of an earlier batch
 		}
-		s.unanswered = s.unanswered && at != 0 && int(at) != last
+		answered = answered || at == 0 || int(at) == last
 		out = append(out, Reply{int(at), ended(b[unix.SizeofNlMsghdr:])})
 	}
 }

@@ -30,11 +30,13 @@ type Socket struct {
 	in  []byte
 	// room is the size of the send buffer that was asked for.
 	room int
-	// unanswered: the answer to the last message was not read to its end.
-	unanswered bool
 	// changed: the objects of the last listing changed during it.
 	changed bool
 }
+
+// ErrChanged is the error of a whole listing whose objects changed during it, so that some may be missing or be there
+// twice. The kernel tells it for objects of nftables.
+var ErrChanged = errors.New("the objects changed during the listing")
 
 // OpenSocket opens a socket in the calling thread's network namespace.
 func OpenSocket() (*Socket, error) {
@@ -85,14 +87,6 @@ func (s *Socket) Change(typ, flags uint16, family uint8, ask func([]byte) []byte
 	return s.exchange(unix.NLM_F_ACK|flags, typ, family, ask, func([]byte) {})
 }
 
-// Changed tells whether the objects of the last listing changed during it, so that some may
-// be missing or be there twice. The kernel tells it for objects of nftables.
-func (s *Socket) Changed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changed
-}
-
 func (s *Socket) exchange(flags, typ uint16, family uint8, ask func([]byte) []byte, each func(msg []byte)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +95,7 @@ func (s *Socket) exchange(flags, typ uint16, family uint8, ask func([]byte) []by
 	b[begin+unix.SizeofNlMsghdr] = family
 	b = ask(b)
 	EndMessage(b, begin)
-	s.out, s.unanswered, s.changed = b, true, false
+	s.out, s.changed = b, false
 	if err := unix.Send(s.fd, b, 0); err != nil {
 		return err
 	}
@@ -138,8 +132,10 @@ func (s *Socket) read(b []byte, each func(msg []byte)) (done bool, err error) {
 				if len(body) < 4 {
 					return true, io.ErrUnexpectedEOF
 				}
-				s.unanswered = false
-				return true, ended(body)
+				if err := ended(body); err != nil || !s.changed {
+					return true, err
+				}
+				return true, ErrChanged
 			case len(body) >= HeaderLen:
 				each(body)
 			}

@@ -114,7 +114,7 @@ func (t *Tables) runNft(ctx context.Context, id ID, write func(transaction)) err
 }
 
 // runElements makes a transaction without chains that come, if it changes something, with sets that come. In the kernel
-// it goes by netlink: the program nft would read every set of the host, and close a socket (see nfattr.Sockets).
+// it goes by netlink: the program nft would read every set of the host, and close a socket (see renew).
 func (t *Tables) runElements(ctx context.Context, id ID, coming []*Set, write func(transaction)) error {
 	if !t.direct {
 		return t.runNft(ctx, id, write)
@@ -134,7 +134,7 @@ func (t *Tables) runElements(ctx context.Context, id ID, coming []*Set, write fu
 		return nil
 	}
 	return t.generations.Own(func() error {
-		_, err := m.Commit(t.kernel.sockets)
+		_, err := m.Commit(t.kernel.changes)
 		return err
 	})
 }

@@ -14,36 +14,29 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// kernel is nftables in the network namespace of the threads that ask.
-type kernel struct{ sockets *nfattr.Sockets }
+// kernel is nftables, by a socket for changes and requests that take no time, and one for listings.
+type kernel struct{ changes, lister *nfattr.Socket }
 
 // attribute appends an attribute to a request.
 type attribute = func([]byte) []byte
 
 // ask sends a request about objects of nftables and hands over the family and the attributes of
-// each reply, which are valid until each returns. An object that is not there has no reply. A
-// listing that changed meanwhile is handed over all the same: the error is errInterrupted.
+// each reply, which are valid until each returns. An object that is not there has no reply.
 func (k kernel) ask(request uint16, f uint8, list bool, each func(f uint8, attrs []byte), about ...attribute) error {
-	err := k.sockets.With(func(s *nfattr.Socket) error {
-		ask := s.Get
-		if list {
-			ask = s.List
+	ask := k.changes.Get
+	if list {
+		ask = k.lister.List
+	}
+	err := ask(unix.NFNL_SUBSYS_NFTABLES<<8|request, f, func(b []byte) []byte {
+		for _, a := range about {
+			b = a(b)
 		}
-		err := ask(unix.NFNL_SUBSYS_NFTABLES<<8|request, f, func(b []byte) []byte {
-			for _, a := range about {
-				b = a(b)
-			}
-			return b
-		}, func(m []byte) {
-			// Some kernels list every family.
-			if f == unix.NFPROTO_UNSPEC || m[0] == f {
-				each(m[0], m[nfattr.HeaderLen:])
-			}
-		})
-		if err == nil && s.Changed() {
-			return errInterrupted
+		return b
+	}, func(m []byte) {
+		// Some kernels list every family.
+		if f == unix.NFPROTO_UNSPEC || m[0] == f {
+			each(m[0], m[nfattr.HeaderLen:])
 		}
-		return err
 	})
 	if errors.Is(err, syscall.ENOENT) {
 		return nil
@@ -51,15 +44,23 @@ func (k kernel) ask(request uint16, f uint8, list bool, each func(f uint8, attrs
 	return err
 }
 
-var errInterrupted = errors.New("the objects changed during the listing")
-
 // dump lists objects. One listing need not be consistent: a reader compares two.
 func (k kernel) dump(request uint16, f uint8, each func(attrs []byte), about ...attribute) error {
 	err := k.ask(request, f, true, func(_ uint8, attrs []byte) { each(attrs) }, about...)
-	if errors.Is(err, errInterrupted) {
+	if errors.Is(err, nfattr.ErrChanged) {
 		return nil
 	}
 	return err
+}
+
+// movesDeadlines tells whether the kernel moves the deadline of an element that is there if it is added again with
+// the time that is left: Linux 6.12 and later.
+func movesDeadlines() bool {
+	var u unix.Utsname
+	var major, minor int
+	err := unix.Uname(&u)
+	_, unread := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return err == nil && unread == nil && (major > 6 || major == 6 && minor >= 12)
 }
 
 // text is an attribute that holds a name.

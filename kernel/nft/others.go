@@ -163,7 +163,7 @@ func (t *Tables) Flowtables() (out []Flowtable, err error) {
 	err = t.kernel.ask(unix.NFT_MSG_GETFLOWTABLE, unix.NFPROTO_UNSPEC, true, func(f uint8, attrs []byte) {
 		out = append(out, parseFlowtable(string(words[f]), attrs))
 	})
-	if err != nil && !errors.Is(err, errInterrupted) {
+	if err != nil && !errors.Is(err, nfattr.ErrChanged) {
 		return nil, fmt.Errorf("list flow tables: %w", err)
 	}
 	return out, nil

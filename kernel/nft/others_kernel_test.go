@@ -117,13 +117,11 @@ func addNewerSet(t *testing.T, k kernel) {
 		return nfattr.Append(nfattr.AppendUint32(b, unix.NFTA_SET_ID, 1), unix.NFTA_SET_USERDATA, key)
 	})
 	message(unix.NFNL_MSG_BATCH_END, 0, 0, empty)
-	fatal.If(t, k.sockets.With(func(s *nfattr.Socket) error {
-		replies, err := s.Send(batch, 2)
-		for _, r := range replies {
-			err = errors.Join(err, r.Err)
-		}
-		return err
-	}))
+	replies, err := k.changes.Send(batch, 2)
+	for _, r := range replies {
+		err = errors.Join(err, r.Err)
+	}
+	fatal.If(t, err)
 }
 
 // TestElementsInDeclarations: a transaction that makes a table has the elements of its sets in

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/kernel/nft/generation"
@@ -33,15 +32,10 @@ type Tables struct {
 	resumes     bool
 	generations *generation.Tracker
 	reader      reader
-	// renew renews an element.
-	renew func(ctx context.Context, s *Set) error
-	// replaces is for how many calls of Renew the kernel is taken to move no element's deadline in place. moves:
-	// it was seen to do so.
-	replaces   atomic.Int32
-	moves      atomic.Bool
-	flowtables []Flowtable // those of FakeFlowtables
-	direct     bool        // the tables are in the kernel: changes are written by netlink
-	kernel     kernel
+	flowtables  []Flowtable // those of FakeFlowtables
+	direct      bool        // the tables are in the kernel: changes are written by netlink
+	moves       bool        // the kernel moves the deadline of an element that is there
+	kernel      kernel
 }
 
 // Open finds the nft program, for tables that are made in this order. The error says which part is missing.
@@ -55,18 +49,23 @@ func Open(names ...ID) (*Tables, error) {
 		all[i] = program{table}
 	}
 	t := New(names, all...)
-	t.direct, t.kernel = true, kernel{&nfattr.Sockets{}}
-	t.reader, t.renew = kernelReader{t.kernel}, t.renewInKernel
+	for _, s := range []**nfattr.Socket{&t.kernel.changes, &t.kernel.lister} {
+		var err error
+		if *s, err = nfattr.OpenSocket(); err != nil {
+			t.Close()
+			return nil, err
+		}
+	}
+	t.direct, t.moves, t.reader = true, movesDeadlines(), kernelReader{t.kernel}
 	t.generations = generation.New(t.kernel.generation)
-	t.openStore(t.kernel.sockets)
+	t.openStore()
 	return t, nil
 }
 
-// Close closes the sockets that are kept. The methods go on to work.
+// Close closes the sockets.
 func (t *Tables) Close() {
-	if t.direct {
-		t.kernel.sockets.Close()
-	}
+	t.kernel.changes.Close()
+	t.kernel.lister.Close()
 }
 
 // New returns the tables on given interfaces, which may be knftables' fakes.
@@ -75,15 +74,15 @@ func New(names []ID, all ...knftables.Interface) *Tables {
 	for i, id := range names {
 		t.all[id] = all[i]
 	}
-	t.reader, t.renew = interfaceReader(t.all), t.renewByInterface
-	t.openStore(nil)
+	t.reader = interfaceReader(t.all)
+	t.openStore()
 	return t
 }
 
-// openStore sets the Store, in the kernel if there are sockets that lead to it.
-func (t *Tables) openStore(sockets *nfattr.Sockets) {
-	t.Store = timed.New(timed.Options{Table: t.all[t.names[0]], Name: t.names[0].Name, Sockets: sockets, Generations: t.generations,
-		Moves: func() bool { return t.moves.Load() && t.replaces.Load() <= 0 }})
+// openStore sets the Store.
+func (t *Tables) openStore() {
+	t.Store = timed.New(timed.Options{Table: t.all[t.names[0]], Name: t.names[0].Name, Generations: t.generations,
+		Changes: t.kernel.changes, Lister: t.kernel.lister, Moves: t.moves})
 }
 
 // guards returns the tables that are guards, or the others.
@@ -191,13 +190,9 @@ func (t *Tables) layOut(ctx context.Context, want []Table, elements bool) error 
 
 // layOutTable writes one table in one transaction. A table of another layout is replaced in place
 // or, with whole, made anew.
-func (t *Tables) layOutTable(ctx context.Context, w *Table, elements, whole bool) (err error) {
+func (t *Tables) layOutTable(ctx context.Context, w *Table, elements, whole bool) error {
 	table := t.all[w.Layout.ID]
 	tx := table.NewTransaction()
-	renewed, err := t.renewedOf(ctx, w)
-	if err != nil {
-		return err
-	}
 	if t.otherLayout {
 		if err := t.replace(ctx, w, tx, whole); err != nil {
 			return err
@@ -206,12 +201,16 @@ func (t *Tables) layOutTable(ctx context.Context, w *Table, elements, whole bool
 	w.layOut(tx)
 	if !t.otherLayout {
 		tx.Add(w.Layout.signature())
+		foreign, err := t.foreignOf(ctx, w)
+		if err != nil {
+			return err
+		}
+		for _, e := range foreign {
+			tx.Delete(e)
+		}
 	}
 	if elements {
 		w.refill(tx)
-		for _, e := range renewed {
-			tx.Add(e)
-		}
 	}
 	if err := t.run(ctx, table, tx); err != nil || !whole {
 		return err
@@ -225,10 +224,10 @@ func (t *Tables) run(ctx context.Context, table knftables.Interface, tx *knftabl
 	return t.generations.Own(func() error { return table.Run(ctx, tx) })
 }
 
-// refill empties every set and map that is not volatile, and fills them with what is wanted.
+// refill empties every set and map whose elements do not end by themselves, and adds what is wanted.
 func (w *Table) refill(tx *knftables.Transaction) {
 	for s := range w.sets() {
-		if !s.Fill.volatile() {
+		if s.Fill < Renewed {
 			tx.Flush(reference(s.Name, s.Value != ""))
 		}
 	}

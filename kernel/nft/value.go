@@ -123,7 +123,7 @@ type Fill uint8
 const (
 	Wanted  Fill = iota // those of Table.Elements
 	Ranges              // the same, which are ranges of addresses
-	Renewed             // that of Set.Renewed, if Renew adds it, or Rewrite as one of Table.Elements; it ends by itself
+	Renewed             // that of Set.Renewed, which Renew adds, and Rewrite if it is one of Table.Elements; it ends by itself
 	Kernel              // the kernel adds them for a packet
 	Timed               // the Store adds them, and they end by themselves
 	Keys                // the Store adds them
@@ -133,7 +133,7 @@ const (
 func (f Fill) volatile() bool { return f > Renewed }
 
 // stays tells whether the set outlives its layout with its elements.
-func (s *Set) stays() bool { return s.Fill >= Timed || s.Value != "" }
+func (s *Set) stays() bool { return s.Fill >= Timed || s.Fill == Renewed || s.Value != "" }
 
 // object is the set as it is added.
 func (s *Set) object() knftables.Object {

@@ -110,6 +110,28 @@ func (h hooked) Run(ctx context.Context, tx *knftables.Transaction) error {
 	return h.Fake.Run(ctx, tx)
 }
 
+// TestTheSwitchWhileTablesAreMadeAnew: a heartbeat that comes meanwhile is not lost, and a dead-man switch that
+// ends meanwhile does not come back.
+func TestTheSwitchWhileTablesAreMadeAnew(t *testing.T) {
+	t.Parallel()
+	ctx, inet, before := context.Background(), fakeTable(layout.Inet), (func())(nil)
+	tables := tablesOn(hooked{inet, &before}, fakeTable(layout.Bridge), nil)
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
+	for _, on := range []bool{true, false} {
+		before = func() {
+			tx := inet.NewTransaction()
+			if tx.Flush(&knftables.Set{Name: "alive"}); on {
+				tx.Add(&knftables.Element{Set: "alive", Key: []string{"53"}})
+			}
+			fatal.If(t, inet.Run(ctx, tx))
+		}
+		fatal.If(t, tables.Rewrite(ctx, full))
+		if found, err := inet.ListElements(ctx, "set", "alive"); (len(found) > 0) != on || err != nil {
+			t.Errorf("the switch has %d elements, %v; is it on: %t", len(found), err, on)
+		}
+	}
+}
+
 // TestEntriesThatChangeWhileALayoutDoes: an entry that is withdrawn while another layout replaces one
 // does not come back, and one that is added then is not lost.
 func TestEntriesThatChangeWhileALayoutDoes(t *testing.T) {

@@ -167,7 +167,7 @@ const UnconfirmedTimeout = time.Minute
 const heldSet = "nodeheld"
 
 // HoldUnconfirmed has the rules of the node that wait for confirmation count for another
-// UnconfirmedTimeout. So does a write of the tables anew.
+// UnconfirmedTimeout. A write of the tables anew begins that where they do not count.
 func (k InForce) HoldUnconfirmed(ctx context.Context) error {
 	held := setsOf(heldSet)
 	return cmp.Or(k.Tables.Renew(ctx, held[0]), k.Tables.Renew(ctx, held[1]))

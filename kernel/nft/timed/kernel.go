@@ -39,8 +39,8 @@ func entrySize(e *Entry) int { return 368 + len(e.Comment) }
 // kernelBackend are the entries in the kernel.
 // The program nft, which takes comments of up to 128 bytes, starts for 10 ms.
 type kernelBackend struct {
-	sockets *nfattr.Sockets
-	table   string
+	changes, lister *nfattr.Socket
+	table           string
 }
 
 // write implements backend.
@@ -69,7 +69,7 @@ func (k kernelBackend) write(changes []change) error {
 			add(c, c.set, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, true)
 		}
 	}
-	refused, err := b.Commit(k.sockets)
+	refused, err := b.Commit(k.changes)
 	for _, r := range refused {
 		of[r.Message].err = cmp.Or(of[r.Message].err, r.Err)
 	}
@@ -78,25 +78,22 @@ func (k kernelBackend) write(changes []change) error {
 
 // keepUses implements backend.
 func (k kernelBackend) keepUses(set string, entries []Entry) {
-	_ = k.sockets.With(func(s *nfattr.Socket) error {
-		for i := range entries {
-			e := &entries[i]
-			err := s.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
-				b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, k.table)
-				b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
-				b, list := nfattr.Begin(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-				b = appendEntry(b, &Entry{Subject: e.Subject, Addr: e.Addr, Protocol: e.Protocol, Port: e.Port}, false, false)
-				nfattr.End(b, list)
-				return b
-			}, func(msg []byte) {
-				eachEntry(msg, set, func(is Entry) { e.Uses = max(e.Uses, is.Uses) })
-			})
-			if err != nil && !errors.Is(err, syscall.ENOENT) {
-				return err
-			}
+	for i := range entries {
+		e := &entries[i]
+		err := k.changes.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
+			b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, k.table)
+			b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
+			b, list := nfattr.Begin(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+			b = appendEntry(b, &Entry{Subject: e.Subject, Addr: e.Addr, Protocol: e.Protocol, Port: e.Port}, false, false)
+			nfattr.End(b, list)
+			return b
+		}, func(msg []byte) {
+			eachEntry(msg, set, func(is Entry) { e.Uses = max(e.Uses, is.Uses) })
+		})
+		if err != nil && !errors.Is(err, syscall.ENOENT) {
+			return
 		}
-		return nil
-	})
+	}
 }
 
 // notesUses implements backend: the kernel has to know quotas of elements with a timeout.
@@ -106,7 +103,7 @@ func (k kernelBackend) notesUses() bool {
 	b.Add(&knftables.Set{Name: "check", Type: "ipv4_addr", Flags: []knftables.SetFlag{knftables.TimeoutFlag}})
 	e := Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Timeout: time.Minute}
 	addEntries(b, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "check", []Entry{e}, true, true)
-	_, err := b.Check(k.sockets)
+	_, err := b.Check(k.changes)
 	return err == nil
 }
 
@@ -139,7 +136,7 @@ func (k kernelBackend) writeKeys(keys []Entry, remove bool, generation uint32) e
 			addEntries(b, command, flags, KeySet+f, part, false, false)
 		}
 	}
-	_, err := b.Commit(k.sockets)
+	_, err := b.Commit(k.changes)
 	return err
 }
 
@@ -165,11 +162,7 @@ func appendEntry(b []byte, e *Entry, full, count bool) []byte {
 	b = nfattr.Append(b, unix.NFTA_DATA_VALUE, e.appendKey(nil))
 	nfattr.End(b, key)
 	if full {
-		// With the time that is left beside it, the timeout of an element that is there moves
-		// (Linux 6.12 and later). 0 would be for ever.
-		left := binary.BigEndian.AppendUint64(nil, uint64(max(e.Timeout, time.Millisecond).Milliseconds()))
-		b = nfattr.Append(b, unix.NFTA_SET_ELEM_TIMEOUT, left)
-		b = nfattr.Append(b, unix.NFTA_SET_ELEM_EXPIRATION, left)
+		b = wire.AppendTimeout(b, e.Timeout)
 		if count {
 			b = wire.AppendQuota(b, e.Uses)
 		}
@@ -186,12 +179,10 @@ func appendEntry(b []byte, e *Entry, full, count bool) []byte {
 // between, and where the kernel resized its hash table, which also has others twice. It
 // skipped none if it has as many as the set: ended ones count until they are collected.
 func (k kernelBackend) list(set string) (out []Entry, whole bool, err error) {
-	messages, keyed, count := 0, 0, 0
-	err = k.sockets.With(func(s *nfattr.Socket) (err error) {
-		if count, err = k.countElements(s, set); err != nil {
-			return err
-		}
-		return s.List(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
+	messages, keyed := 0, 0
+	count, err := k.countElements(set)
+	if err == nil {
+		err = k.lister.List(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
 			b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, k.table)
 			return nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
 		}, func(msg []byte) {
@@ -206,9 +197,12 @@ func (k kernelBackend) list(set string) (out []Entry, whole bool, err error) {
 				messages++
 			}
 		})
-	})
-	if errors.Is(err, syscall.ENOENT) {
+	}
+	switch {
+	case errors.Is(err, syscall.ENOENT):
 		return nil, true, nil
+	case errors.Is(err, nfattr.ErrChanged):
+		err = nil // the caller compares generations
 	}
 	return out, (messages <= 1 || keyed == count) && distinct(out), err
 }
@@ -218,9 +212,9 @@ const setCount = 20
 
 // countElements returns how many elements a set has besides a catch-all element, -1 where the
 // kernel, before Linux 6.18, does not tell.
-func (k kernelBackend) countElements(s *nfattr.Socket, set string) (count int, err error) {
+func (k kernelBackend) countElements(set string) (count int, err error) {
 	count = -1
-	err = s.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSET, unix.NFPROTO_INET, func(b []byte) []byte {
+	err = k.lister.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSET, unix.NFPROTO_INET, func(b []byte) []byte {
 		b = nfattr.AppendString(b, unix.NFTA_SET_TABLE, k.table)
 		return nfattr.AppendString(b, unix.NFTA_SET_NAME, set)
 	}, func(msg []byte) {

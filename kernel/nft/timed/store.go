@@ -85,19 +85,19 @@ type Options struct {
 	// Table is the table, of the family inet and with the name Name. The sets may come later.
 	Table knftables.Interface
 	Name  string
-	// Sockets lead to the kernel in which the sets are, nil: they are in Table, which is a fake.
-	Sockets     *nfattr.Sockets
-	Generations *generation.Tracker // that counts all changes of ours
-	// Moves tells whether the kernel moves the deadline of an element that is there.
-	Moves func() bool
+	// Changes and Lister lead to the kernel in which the sets are, nil: they are in Table, which is a fake.
+	Changes, Lister *nfattr.Socket
+	Generations     *generation.Tracker // that counts all changes of ours
+	// Moves: the kernel moves the deadline of an element that is there.
+	Moves bool
 }
 
 // New returns the Store of a table.
 func New(o Options) *Store {
 	s := &Store{o: o, name: o.Name}
 	s.notesUses.Store(true)
-	if o.Sockets != nil {
-		s.backend = kernelBackend{o.Sockets, o.Name}
+	if o.Changes != nil {
+		s.backend = kernelBackend{o.Changes, o.Lister, o.Name}
 	} else {
 		s.FakeClock(time.Now)
 	}
@@ -125,8 +125,8 @@ func (c change) deletes() bool { return c.op.Remove || c.held == Unknown }
 // ApplyEntries adds and removes entries, in order, in as few transactions as possible, and
 // sets Err of each op. A refused op does not hold up the others. It hardly waits for other
 // changes of this agent's. The first ops that delete nothing, with Absent or SameComment
-// entries alone, are a transaction of their own: deletions take longer, and after them a
-// close of a socket waits (see nfattr.CloseLater).
+// entries alone, are a transaction of their own: deletions take longer, and after them each
+// program that closes a socket of netfilter waits.
 func (s *Store) ApplyEntries(ops []Op) {
 	var all []change
 	for i := range ops {
@@ -163,7 +163,7 @@ func (s *Store) changes(op *Op) (out []change) {
 			op.Err = cmp.Or(op.Err, s.refused(op, set, errCommented))
 		}
 		held := e.Held
-		if op.Remove || held == SameComment && !s.o.Moves() {
+		if op.Remove || held == SameComment && !s.o.Moves {
 			held = Unknown
 		}
 		at, there := last[kind{set, held}]

@@ -94,7 +94,8 @@ func (m *Batch) Add(o knftables.Object) {
 	}
 }
 
-// AddFor adds an element that ends after a timeout.
+// AddFor adds an element that ends after a timeout. One that is there gets it as its own where the kernel can
+// change that (Linux 6.12 and later).
 func (m *Batch) AddFor(e *knftables.Element, timeout time.Duration) {
 	m.timeout = timeout
 	m.Add(e)
@@ -232,7 +233,7 @@ func (m *Batch) keyed(e *knftables.Element, types []string, value bool) bool {
 	m.b, at = nfattr.Begin(m.b, unix.NFTA_LIST_ELEM)
 	m.value(unix.NFTA_SET_ELEM_KEY, key)
 	if m.timeout > 0 {
-		m.b = nfattr.AppendUint64(m.b, unix.NFTA_SET_ELEM_TIMEOUT, uint64(m.timeout.Milliseconds()))
+		m.b = AppendTimeout(m.b, m.timeout)
 	}
 	if e.Map != "" && value {
 		if chain, is := strings.CutPrefix(strings.Join(e.Value, ""), "goto "); is {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/namegate/namegate/kernel/nfattr"
 	"golang.org/x/sys/unix"
@@ -159,6 +160,13 @@ func wordBytes(typ, w string) []byte {
 
 // IsCatchAll tells whether the flags of an element are those of a catch-all element.
 func IsCatchAll(flags []byte) bool { return nfattr.Uint32(flags)&CatchAllFlag != 0 }
+
+// AppendTimeout appends the time after which an element ends. With the time that is left beside it, the deadline
+// of an element that is there moves (Linux 6.12 and later). 0 would be for ever.
+func AppendTimeout(b []byte, timeout time.Duration) []byte {
+	left := uint64(max(timeout, time.Millisecond).Milliseconds())
+	return nfattr.AppendUint64(nfattr.AppendUint64(b, unix.NFTA_SET_ELEM_TIMEOUT, left), unix.NFTA_SET_ELEM_EXPIRATION, left)
+}
 
 // commentType is the type of a comment in the user data of rules and elements (enum
 // nftnl_udata_rule_types of libnftnl).

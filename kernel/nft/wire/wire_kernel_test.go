@@ -18,7 +18,7 @@ import (
 const table = "wire"
 
 // inNode runs a test in a network namespace with an empty table.
-func inNode(t *testing.T, test func(sockets *nfattr.Sockets)) {
+func inNode(t *testing.T, test func(s *nfattr.Socket)) {
 	if os.Getuid() != 0 {
 		t.Fatal("this test writes to the kernel: run it as root")
 	}
@@ -29,9 +29,12 @@ func inNode(t *testing.T, test func(sockets *nfattr.Sockets)) {
 		if err := exec.Command("nft", "add", "table", "inet", table).Run(); err != nil {
 			return err
 		}
-		var sockets nfattr.Sockets
-		defer sockets.Close()
-		test(&sockets)
+		s, err := nfattr.OpenSocket()
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		test(s)
 		return nil
 	}))
 }
@@ -45,12 +48,12 @@ func listed(t *testing.T) string {
 // TestRefusedTransaction: a transaction with a change that the kernel refuses changes nothing,
 // and its error names the object of that change.
 func TestRefusedTransaction(t *testing.T) {
-	inNode(t, func(sockets *nfattr.Sockets) {
+	inNode(t, func(s *nfattr.Socket) {
 		b := wire.New(knftables.InetFamily, table, nil)
 		b.Add(&knftables.Set{Name: "made", Type: "ipv4_addr"})
 		b.Add(&knftables.Set{Name: "also", Type: "ipv6_addr"})
 		b.Delete(&knftables.Set{Name: "missing"})
-		refused, err := b.Commit(sockets)
+		refused, err := b.Commit(s)
 		if !errors.Is(err, syscall.ENOENT) || !strings.Contains(err.Error(), "missing") || len(refused) != 1 || refused[0].Message != 2 {
 			t.Errorf("%v, %v", refused, err)
 		}
@@ -62,10 +65,10 @@ func TestRefusedTransaction(t *testing.T) {
 
 // TestTransactionAtAGeneration: a transaction at a number that is not the last is refused.
 func TestTransactionAtAGeneration(t *testing.T) {
-	inNode(t, func(sockets *nfattr.Sockets) {
+	inNode(t, func(s *nfattr.Socket) {
 		b := wire.NewAt(knftables.InetFamily, table, 1<<31)
 		b.Add(&knftables.Set{Name: "made", Type: "ipv4_addr"})
-		if refused, err := b.Commit(sockets); !errors.Is(err, syscall.ERESTART) || len(refused) > 0 {
+		if refused, err := b.Commit(s); !errors.Is(err, syscall.ERESTART) || len(refused) > 0 {
 			t.Errorf("%v, %v", refused, err)
 		}
 		if text := listed(t); strings.Contains(text, "made") {
@@ -76,7 +79,7 @@ func TestTransactionAtAGeneration(t *testing.T) {
 
 // TestElementsOfEveryType: elements are read as they were written.
 func TestElementsOfEveryType(t *testing.T) {
-	inNode(t, func(sockets *nfattr.Sockets) {
+	inNode(t, func(s *nfattr.Socket) {
 		for _, test := range []struct {
 			types, key []string
 			text       string
@@ -88,14 +91,14 @@ func TestElementsOfEveryType(t *testing.T) {
 			b := wire.New(knftables.InetFamily, table, func(string) ([]string, bool) { return test.types, false })
 			b.Add(&knftables.Set{Name: "set", Type: strings.Join(test.types, " . ")})
 			b.Add(&knftables.Element{Set: "set", Key: test.key})
-			_, err := b.Commit(sockets)
+			_, err := b.Commit(s)
 			fatal.If(t, err)
 			if text := listed(t); !strings.Contains(text, "elements = { "+test.text+" }") {
 				t.Errorf("%q:\n%s", test.key, text)
 			}
 			b = wire.New(knftables.InetFamily, table, nil)
 			b.Delete(&knftables.Set{Name: "set"})
-			_, err = b.Commit(sockets)
+			_, err = b.Commit(s)
 			fatal.If(t, err)
 		}
 	})
