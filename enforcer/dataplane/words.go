@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
-	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -17,14 +16,10 @@ func PeersName(p policy.Peer) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// Ports renders a port set: nil for every protocol and port.
-func Ports(s policy.PortSet) []layout.PortRange {
+// Ports returns the ranges of a port set: nil for every protocol and port, and for none an empty list.
+func Ports(s policy.PortSet) []policy.PortRange {
 	if s == policy.AnyPort {
 		return nil
 	}
-	out := []layout.PortRange{}
-	for _, p := range s.Ranges() {
-		out = append(out, layout.PortRange{Protocol: p.Protocol.String(), First: p.First, Last: p.Last})
-	}
-	return out
+	return append([]policy.PortRange{}, s.Ranges()...)
 }

@@ -66,21 +66,10 @@ func isAmong[T comparable](all []T) func(T) bool {
 
 // PeerSet renders members of peers; nil has none.
 func PeerSet(name string, kind policy.PeerKind, members *policy.PeerSet) layout.PeerSet {
-	out := layout.PeerSet{Name: name}
-	switch kind {
-	case policy.PeerNetworks:
-		out.Kind = layout.PeerNetworks
-	case policy.PeerPorts:
-		out.Kind = layout.PeerPorts
-	}
 	if members == nil {
-		return out
+		return layout.PeerSet{Name: name, Kind: kind}
 	}
-	out.Addrs, out.Networks = members.Addrs, members.Networks
-	for _, at := range members.Ports {
-		out.Ports = append(out.Ports, layout.PeerPort{Addr: at.Addr, Protocol: at.Protocol.String(), Port: at.Port})
-	}
-	return out
+	return layout.PeerSet{Name: name, Kind: kind, Addrs: members.Addrs, Networks: members.Networks, Ports: members.Ports}
 }
 
 // union is PeerSet with the members of both.

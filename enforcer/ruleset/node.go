@@ -57,15 +57,11 @@ func failsafesOf(in *Input, n *policy.Node, tiers *dataplane.Tiers, prefix strin
 			networks.RemoveSet(listed(in, tiers.Peers))
 		}
 		sum := sha256.Sum256([]byte(f.Name + ": " + f.PortText()))
-		set := layout.PeerSet{Name: prefix + "failsafe-" + hex.EncodeToString(sum[:6]), Kind: layout.PeerNetworks}
+		set := layout.PeerSet{Name: prefix + "failsafe-" + hex.EncodeToString(sum[:6]), Kind: policy.PeerNetworks}
 		if all, err := networks.IPSet(); err == nil { // an error is of invalid prefixes, which are left out
 			set.Networks = slices.SortedFunc(slices.Values(all.Prefixes()), netip.Prefix.Compare)
 		}
-		rule := &layout.TierRule{Peers: set.Name, Action: layout.Accept}
-		for _, p := range f.Ports {
-			rule.Ports = append(rule.Ports, layout.PortRange{Protocol: p.Protocol.String(), First: p.First, Last: p.Last})
-		}
-		rules, sets = append(rules, rule), append(sets, set)
+		rules, sets = append(rules, &layout.TierRule{Peers: set.Name, Ports: f.Ports, Action: layout.Accept}), append(sets, set)
 	}
 	return rules, sets
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -27,9 +28,9 @@ func manyKinds(n int) layout.State {
 		Backends:  []netip.AddrPort{netip.AddrPortFrom(addr("198.18.2.%d", n), 53), netip.AddrPortFrom(addr("2001:db8:3::%x", n), 5353)},
 		Serving:   []netip.Addr{addr("198.18.1.%d", n)}, DNS: []netip.Addr{addr("198.18.0.%d", n)},
 	}
-	ports := [][]layout.PortRange{
-		nil, {{Protocol: "tcp", First: 443, Last: 443}}, {{Protocol: "udp", First: 53, Last: uint16(100 + n)}}, {{Protocol: "sctp", First: 0, Last: 65535}},
-		{{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "tcp", First: 443, Last: 443}, {Protocol: "udp", First: 0, Last: 5}, {Protocol: "udp", First: 7, Last: 9}, {Protocol: "udp", First: 60000, Last: 65535}},
+	ports := [][]policy.PortRange{
+		nil, {{Protocol: policy.TCP, First: 443, Last: 443}}, {{Protocol: policy.UDP, First: 53, Last: uint16(100 + n)}}, {{Protocol: policy.SCTP, First: 0, Last: 65535}},
+		{{Protocol: policy.TCP, First: 80, Last: 80}, {Protocol: policy.TCP, First: 443, Last: 443}, {Protocol: policy.UDP, First: 0, Last: 5}, {Protocol: policy.UDP, First: 7, Last: 9}, {Protocol: policy.UDP, First: 60000, Last: 65535}},
 	}
 	var rules []*layout.TierRule
 	rule := func(r *layout.TierRule) {
@@ -40,15 +41,15 @@ func manyKinds(n int) layout.State {
 		name := fmt.Sprint(i)
 		switch i % 5 {
 		case 0:
-			s.Peers = append(s.Peers, layout.PeerSet{Name: name, Kind: layout.PeerAddrs, Addrs: []netip.Addr{addr("192.0.2.%d", i), addr("2001:db8:4::%x", i)}})
+			s.Peers = append(s.Peers, layout.PeerSet{Name: name, Kind: policy.PeerPods, Addrs: []netip.Addr{addr("192.0.2.%d", i), addr("2001:db8:4::%x", i)}})
 			rule(&layout.TierRule{Peers: name})
 		case 1:
-			s.Peers = append(s.Peers, layout.PeerSet{Name: name, Kind: layout.PeerNetworks, Networks: []netip.Prefix{
+			s.Peers = append(s.Peers, layout.PeerSet{Name: name, Kind: policy.PeerNetworks, Networks: []netip.Prefix{
 				netip.PrefixFrom(addr("198.51.%d.0", i), 24), netip.PrefixFrom(addr("198.51.%d.0", i+1), 25), netip.PrefixFrom(addr("203.0.113.%d", i), 32), netip.PrefixFrom(addr("2001:db8:5:%x::", i), 64),
 			}})
 			rule(&layout.TierRule{Peers: name})
 		case 2:
-			s.Peers = append(s.Peers, layout.PeerSet{Name: name, Kind: layout.PeerPorts, Ports: []layout.PeerPort{{Addr: addr("192.0.2.%d", i), Protocol: "udp", Port: 53}, {Addr: addr("2001:db8:4::%x", i), Protocol: "tcp", Port: 65535}}})
+			s.Peers = append(s.Peers, layout.PeerSet{Name: name, Kind: policy.PeerPorts, Ports: []policy.PeerPort{{Addr: addr("192.0.2.%d", i), Protocol: policy.UDP, Port: 53}, {Addr: addr("2001:db8:4::%x", i), Protocol: policy.TCP, Port: 65535}}})
 			rule(&layout.TierRule{Peers: name})
 		default:
 			s.Entries = append(s.Entries, name)
@@ -80,7 +81,7 @@ func withSubjects(s layout.State, n int) layout.State {
 		single, every, ranges := layout.GrantSet{Name: id, Ported: true}, layout.GrantSet{Name: id + "-any"}, layout.GrantSet{Name: id + "-0123"}
 		p := layout.Subject{ID: id, Grants: []layout.Grants{
 			{Set: single}, {Set: every},
-			{Set: ranges, Ports: []layout.PortRange{{Protocol: "tcp", First: 1, Last: uint16(9 + n)}, {Protocol: "udp", First: 0, Last: 65535}, {Protocol: "sctp", First: 7, Last: 7}, {Protocol: "tcp", First: 443, Last: 443}}},
+			{Set: ranges, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 1, Last: uint16(9 + n)}, {Protocol: policy.UDP, First: 0, Last: 65535}, {Protocol: policy.SCTP, First: 7, Last: 7}, {Protocol: policy.TCP, First: 443, Last: 443}}},
 		}[i%3:]}
 		for _, g := range p.Grants {
 			s.GrantSets = append(s.GrantSets, g.Set)
@@ -96,7 +97,7 @@ func withSubjects(s layout.State, n int) layout.State {
 	for i := 1; i < 4; i++ {
 		var rules []*layout.TierRule
 		for j, p := range s.Peers {
-			rules = append(rules, &layout.TierRule{Peers: p.Name, Action: layout.Accept, Ports: [][]layout.PortRange{nil, {{Protocol: "tcp", First: uint16(n), Last: uint16(n + j)}}}[j%2]})
+			rules = append(rules, &layout.TierRule{Peers: p.Name, Action: layout.Accept, Ports: [][]policy.PortRange{nil, {{Protocol: policy.TCP, First: uint16(n), Last: uint16(n + j)}}}[j%2]})
 		}
 		s.Lists = append(s.Lists, layout.RuleList{ID: fmt.Sprintf("list%d", i), Rules: rules[:i*len(rules)/3]})
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/policy"
 )
 
 // Most packets match few of a long list's rules, and most rules are about names or networks.
@@ -67,7 +68,7 @@ type itemKey struct {
 	peers, entries, ports string
 	pass                  string
 	action                Action
-	kind                  PeerKind
+	kind                  policy.PeerKind
 	bare, node            bool
 }
 
@@ -118,7 +119,7 @@ func (w *walk) listed(rules []*TierRule) []listed {
 		r, known := w.known[rule]
 		if !known {
 			r = listed{TierRule: rule}
-			if r.networks = rule.Peers != "" && w.peers[rule.Peers].Kind == PeerNetworks; !r.networks {
+			if r.networks = rule.Peers != "" && w.peers[rule.Peers].Kind == policy.PeerNetworks; !r.networks {
 				r.item = w.item(rule)
 			}
 			w.known[rule] = r
@@ -212,7 +213,7 @@ func (d *dispatch) union(rules []*TierRule) *TierRule {
 		for _, n := range names {
 			all = append(all, d.peers[n].Networks...)
 		}
-		d.peers[r.Peers] = PeerSet{Name: r.Peers, Kind: PeerNetworks, Networks: Disjoint(all)}
+		d.peers[r.Peers] = PeerSet{Name: r.Peers, Kind: policy.PeerNetworks, Networks: Disjoint(all)}
 	}
 	return &r
 }
@@ -263,13 +264,13 @@ func (w *walk) item(r *TierRule) *item {
 var verdicts = [...]string{Accept: "goto admit", Reject: "goto denyreject", Drop: "goto denydrop"}
 
 // portsKey is equal for equal ports.
-func portsKey(ports []PortRange) string {
+func portsKey(ports []policy.PortRange) string {
 	if ports == nil {
 		return "any"
 	}
 	var b []byte
 	for _, p := range ports {
-		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(append(b, p.Protocol...), p.First), p.Last)
+		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(append(b, byte(p.Protocol)), p.First), p.Last)
 	}
 	return string(b)
 }
@@ -282,7 +283,7 @@ func (d *dispatch) matches(r *TierRule, subject string) (out []string) {
 	peers := []string{""}
 	if r.Peers != "" {
 		match := "%[2]s daddr @" + peersPrefix + r.Peers + "-%[1]s "
-		if d.peers[r.Peers].Kind == PeerPorts {
+		if d.peers[r.Peers].Kind == policy.PeerPorts {
 			match = "meta l4proto { tcp, udp, sctp } %[2]s daddr . meta l4proto . th dport @" + peersPrefix + r.Peers + "-%[1]s "
 		}
 		peers = each(match)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/short"
 )
 
@@ -35,18 +36,20 @@ type world struct {
 	entries map[string][]netip.Addr
 }
 
-func (w *world) ports(ports []PortRange, p packet) bool {
-	return ports == nil || slices.ContainsFunc(ports, func(r PortRange) bool {
-		return r.Protocol == p.protocol && r.First <= p.port && p.port <= r.Last
+func (w *world) ports(ports []policy.PortRange, p packet) bool {
+	return ports == nil || slices.ContainsFunc(ports, func(r policy.PortRange) bool {
+		return r.Protocol.String() == p.protocol && r.First <= p.port && p.port <= r.Last
 	})
 }
 
 func (w *world) member(s PeerSet, p packet) bool {
 	switch s.Kind {
-	case PeerNetworks:
+	case policy.PeerNetworks:
 		return slices.ContainsFunc(s.Networks, func(n netip.Prefix) bool { return n.Contains(p.reached) })
-	case PeerPorts:
-		return slices.Contains(s.Ports, PeerPort{p.reached, p.protocol, p.port})
+	case policy.PeerPorts:
+		return slices.ContainsFunc(s.Ports, func(at policy.PeerPort) bool {
+			return at.Addr == p.reached && at.Protocol.String() == p.protocol && at.Port == p.port
+		})
 	}
 	return slices.Contains(s.Addrs, p.reached)
 }
@@ -207,14 +210,17 @@ func smallAddr(rnd *rand.Rand) netip.Addr {
 // randomTiers returns up to n random rules on a few addresses and ports, and their sets.
 func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 	w = world{map[string]PeerSet{}, map[string][]netip.Addr{}}
-	ports := func() []PortRange {
+	ports := func() []policy.PortRange {
 		if rnd.IntN(2) == 0 {
 			return nil
 		}
-		out := []PortRange{}
+		of := func(p policy.Protocol, first, last uint16) policy.PortRange {
+			return policy.PortRange{Protocol: p, First: first, Last: last}
+		}
+		out := []policy.PortRange{}
 		for range 1 + rnd.IntN(3) {
 			first := uint16(rnd.IntN(6))
-			out = append(out, pick(rnd, PortRange{"tcp", first, first}, PortRange{"tcp", first, first + 2}, PortRange{"udp", 0, 65535}, PortRange{"sctp", first, first}))
+			out = append(out, pick(rnd, of(policy.TCP, first, first), of(policy.TCP, first, first+2), of(policy.UDP, 0, 65535), of(policy.SCTP, first, first)))
 		}
 		return out
 	}
@@ -234,7 +240,7 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 			switch kind := rnd.IntN(kinds); {
 			case kind < 4:
 				r.Peers = name
-				p := PeerSet{Name: name, Kind: PeerNetworks}
+				p := PeerSet{Name: name, Kind: policy.PeerNetworks}
 				for range 1 + rnd.IntN(3) {
 					a := smallAddr(rnd)
 					p.Networks = append(p.Networks, netip.PrefixFrom(a, bits(a)).Masked())
@@ -251,7 +257,7 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 				r.Peers = name
 				p := PeerSet{Name: name, Addrs: []netip.Addr{smallAddr(rnd)}}
 				if rnd.IntN(2) == 0 {
-					p, r.Ports = PeerSet{Name: name, Kind: PeerPorts, Ports: []PeerPort{{smallAddr(rnd), "tcp", uint16(rnd.IntN(6))}}}, nil
+					p, r.Ports = PeerSet{Name: name, Kind: policy.PeerPorts, Ports: []policy.PeerPort{{Addr: smallAddr(rnd), Protocol: policy.TCP, Port: uint16(rnd.IntN(6))}}}, nil
 				}
 				w.peers[name] = p
 			case r.Ports == nil && rnd.IntN(4) > 0:

@@ -7,6 +7,6 @@
 // the elements of their sets change, and the chains and sets of ordered rules and of subjects come and go; the other chains
 // never change.
 //
-// The package knows addresses, rules and sets by their names: nothing of policies, names, or pods beyond
-// their addresses.
+// The package knows addresses, rules and sets by their names, and ports and peers as package policy has them:
+// nothing of policies, names, or pods beyond their addresses.
 package layout

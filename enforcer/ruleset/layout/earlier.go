@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/nft/wire"
+	"github.com/namegate/namegate/policy"
 )
 
 // InForce is what the tables in the kernel hold, also those that another agent wrote, and the parts of them that are
@@ -187,15 +188,15 @@ func (k InForce) ReadPeers(ctx context.Context, sets []PeerSet) ([]PeerSet, erro
 // read adds a member in words of nft.
 func (p *PeerSet) read(key []string) {
 	switch p.Kind {
-	case PeerNetworks:
+	case policy.PeerNetworks:
 		if r, ok := wire.ParseRange(key[0]); ok {
 			p.Networks = append(p.Networks, r.Prefixes()...)
 		}
-	case PeerPorts:
+	case policy.PeerPorts:
 		if len(key) != 3 {
 			return // another program's
 		}
-		at := PeerPort{Protocol: key[1]}
+		at := policy.PeerPort{Protocol: policy.Protocol(wire.Protocols[key[1]])}
 		a, err := netip.ParseAddr(key[0])
 		if _, scanned := fmt.Sscan(key[2], &at.Port); err == nil && scanned == nil {
 			at.Addr = a

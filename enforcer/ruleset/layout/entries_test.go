@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -23,7 +24,7 @@ func named() layout.State {
 	s.Tiers[0].ID = "1123456789abcdef"
 	s.Tiers[0].Admin = append(s.Tiers[0].Admin,
 		&layout.TierRule{Entries: "denied", Action: layout.Reject},
-		&layout.TierRule{Entries: "allowed", Action: layout.Accept, Ports: []layout.PortRange{{Protocol: "tcp", First: 443, Last: 443}, {Protocol: "udp", First: 0, Last: 65535}, {Protocol: "sctp", First: 7, Last: 9}}})
+		&layout.TierRule{Entries: "allowed", Action: layout.Accept, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 443, Last: 443}, {Protocol: policy.UDP, First: 0, Last: 65535}, {Protocol: policy.SCTP, First: 7, Last: 9}}})
 	return s
 }
 

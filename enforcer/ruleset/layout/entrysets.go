@@ -5,6 +5,7 @@ import (
 
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/policy"
 )
 
 // EntrySets are the sets of entries with a name, "subject . dialled address", that rules by name ask. Their
@@ -26,7 +27,7 @@ func timedSet(name, typ string, f family) *nft.Set {
 
 // entryMatches renders a rule about what was dialled, without its verdict. A packet that matches
 // uses the entry: the set is asked last.
-func entryMatches(set string, ports []PortRange, subject string) (out []string) {
+func entryMatches(set string, ports []policy.PortRange, subject string) (out []string) {
 	entry := subject + " . ct original %[2]s daddr"
 	at := "@" + timed.EntriesPrefix + set + "-%[1]s "
 	for _, p := range portLists(ports) {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/namegate/namegate/policy"
 )
 
 // portList is the ports of a rule of one protocol, in words of nft; "" for every one.
@@ -34,25 +36,25 @@ func (p portList) dialled() string {
 }
 
 // portLists divides ports by protocol. Every protocol and port is one list.
-func portLists(ports []PortRange) (out []portList) {
+func portLists(ports []policy.PortRange) (out []portList) {
 	if ports == nil {
 		return []portList{{}}
 	}
-	lists := map[string][]string{}
+	lists := map[policy.Protocol][]string{}
 	for _, p := range ports {
 		text := strconv.Itoa(int(p.First))
 		if p.First != p.Last {
 			text += "-" + strconv.Itoa(int(p.Last))
 		}
 		if p.First == 0 && p.Last == 65535 {
-			out = append(out, portList{protocol: p.Protocol})
+			out = append(out, portList{protocol: p.Protocol.String()})
 		} else {
 			lists[p.Protocol] = append(lists[p.Protocol], text)
 		}
 	}
-	for _, protocol := range []string{"tcp", "udp", "sctp"} {
+	for _, protocol := range []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP} {
 		if list := lists[protocol]; list != nil {
-			out = append(out, portList{protocol, strings.Join(list, ", ")})
+			out = append(out, portList{protocol.String(), strings.Join(list, ", ")})
 		}
 	}
 	return out

@@ -6,6 +6,7 @@ import (
 
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/policy"
 )
 
 // The chain "namespace" decides the Namespace tier: a verdict map leads a subject to the chain of its own, which
@@ -26,7 +27,7 @@ type Subject struct {
 // and where the entries have ports.
 type Grants struct {
 	Set   GrantSet
-	Ports []PortRange
+	Ports []policy.PortRange
 }
 
 // GrantSet is a set of addresses that are granted to one subject. It is made for both

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -22,11 +23,11 @@ func subjects() layout.State {
 	s.Subjects = []layout.Subject{
 		{ID: "0123456789ab", Addrs: []netip.Addr{pod4, pod6}, List: "0123456789abcdef", Grants: []layout.Grants{
 			{Set: s.GrantSets[0]}, {Set: s.GrantSets[1]},
-			{Set: s.GrantSets[2], Ports: []layout.PortRange{{Protocol: "tcp", First: 1, Last: 9}, {Protocol: "udp", First: 0, Last: 65535}, {Protocol: "sctp", First: 7, Last: 7}}},
+			{Set: s.GrantSets[2], Ports: []policy.PortRange{{Protocol: policy.TCP, First: 1, Last: 9}, {Protocol: policy.UDP, First: 0, Last: 65535}, {Protocol: policy.SCTP, First: 7, Last: 7}}},
 		}},
 		{ID: "ba9876543210", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.6")}},
 	}
-	s.Lists = []layout.RuleList{{ID: "0123456789abcdef", Rules: []*layout.TierRule{{Peers: "pods", Action: layout.Accept}, {Peers: "networks", Action: layout.Accept, Ports: []layout.PortRange{{Protocol: "tcp", First: 80, Last: 80}}}}}}
+	s.Lists = []layout.RuleList{{ID: "0123456789abcdef", Rules: []*layout.TierRule{{Peers: "pods", Action: layout.Accept}, {Peers: "networks", Action: layout.Accept, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 80, Last: 80}}}}}}
 	s.Peers = tiered().Peers
 	s.Staged, s.Recheck = s.Subjects[1].Addrs, []netip.Addr{pod4, far6}
 	return s
@@ -62,7 +63,7 @@ func TestSubjectsComeAndGo(t *testing.T) {
 	if earlier, err = later.ReadEarlier(ctx); err != nil || earlier.Lists[pod4] != "0123456789abcdef" {
 		t.Errorf("lists read back: %+v, %v", earlier, err)
 	}
-	peers, err := later.ReadPeers(ctx, []layout.PeerSet{{Name: "pods"}, {Name: "networks", Kind: layout.PeerNetworks}, {Name: "missing"}})
+	peers, err := later.ReadPeers(ctx, []layout.PeerSet{{Name: "pods"}, {Name: "networks", Kind: policy.PeerNetworks}, {Name: "missing"}})
 	if err != nil || len(peers[0].Addrs) != 2 || !slices.Equal(peers[1].Networks, s.Peers[1].Networks) || peers[2].Addrs != nil {
 		t.Errorf("peers read back: %+v, %v", peers, err)
 	}

@@ -67,7 +67,7 @@ const (
 // the node leave by lo.
 const local = "fib daddr type local accept"
 
-// undeniableByNode are packets that no rule of the node denies, by protocol as PortRange has it
+// undeniableByNode are packets that no rule of the node denies, by protocol as policy.Protocol writes it
 // (58 is ICMPv6, 2 is IGMP): without them the node has no link or no address. A host is also a
 // router to its pods. ICMPv6 2 says that a packet is too big.
 var undeniableByNode = map[string][]string{

@@ -12,25 +12,26 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // withNode adds rules of the node of every form to a state.
 func withNode(s layout.State) layout.State {
-	tcp := func(port uint16) []layout.PortRange {
-		return []layout.PortRange{{Protocol: "tcp", First: port, Last: port}}
+	tcp := func(port uint16) []policy.PortRange {
+		return []policy.PortRange{{Protocol: policy.TCP, First: port, Last: port}}
 	}
 	s.Entries = append(slices.Clone(s.Entries), "a01", "d02")
 	s.Peers = append(slices.Clone(s.Peers),
-		layout.PeerSet{Name: "kubelets", Kind: layout.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:5::/64")}},
-		layout.PeerSet{Name: "near", Kind: layout.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
+		layout.PeerSet{Name: "kubelets", Kind: policy.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:5::/64")}},
+		layout.PeerSet{Name: "near", Kind: policy.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
 	)
 	s.NodeAudited = true
 	s.Node = &layout.Node{
 		ID: "0123456789abcdef",
 		NodeRules: layout.NodeRules{
-			Failsafes: []*layout.TierRule{{Peers: "kubelets", Ports: tcp(10250)}, {Peers: "near", Ports: []layout.PortRange{{Protocol: "89", Last: 65535}}}, {Peers: "near"},
-				{Peers: "kubelets", Ports: []layout.PortRange{{Protocol: "58", Last: 65535}}}, {Peers: "kubelets", Ports: []layout.PortRange{{Protocol: "2", Last: 65535}}}},
+			Failsafes: []*layout.TierRule{{Peers: "kubelets", Ports: tcp(10250)}, {Peers: "near", Ports: []policy.PortRange{{Protocol: 89, Last: 65535}}}, {Peers: "near"},
+				{Peers: "kubelets", Ports: []policy.PortRange{{Protocol: 58, Last: 65535}}}, {Peers: "kubelets", Ports: []policy.PortRange{{Protocol: 2, Last: 65535}}}},
 			Admin:    []*layout.TierRule{{Entries: "a01", Ports: tcp(443)}, {Entries: "d02", Action: layout.Drop}, {Peers: "near", Action: layout.Pass}, {Ports: tcp(81), Action: layout.Reject}},
 			Baseline: []*layout.TierRule{{Peers: "near", Ports: tcp(82)}, {Action: layout.Drop}},
 		},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -193,8 +194,8 @@ func TestTheNodesOwnQueries(t *testing.T) {
 	state := withNode(full)
 	state.NodeDNS = nodeDNS()
 	// All else is denied: what comes to the agent is not, and what goes to the resolvers is a failsafe.
-	state.Node.Failsafes = []*layout.TierRule{{Peers: "resolvers", Ports: []layout.PortRange{{Protocol: "udp", First: 53, Last: 53}, {Protocol: "tcp", First: 53, Last: 53}}}}
-	state.Peers = append(state.Peers, layout.PeerSet{Name: "resolvers", Kind: layout.PeerNetworks, Networks: []netip.Prefix{netip.PrefixFrom(resolver4, 32), netip.PrefixFrom(resolver6, 128)}})
+	state.Node.Failsafes = []*layout.TierRule{{Peers: "resolvers", Ports: []policy.PortRange{{Protocol: policy.UDP, First: 53, Last: 53}, {Protocol: policy.TCP, First: 53, Last: 53}}}}
+	state.Peers = append(state.Peers, layout.PeerSet{Name: "resolvers", Kind: policy.PeerNetworks, Networks: []netip.Prefix{netip.PrefixFrom(resolver4, 32), netip.PrefixFrom(resolver6, 128)}})
 	h.apply(state)
 	expect := func(when, want string) {
 		t.Helper()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/policy"
 )
 
 // Tiers are the ordered rules of subjects, which share their chains.
@@ -35,14 +36,8 @@ type TierRule struct {
 	// dialled.
 	Entries string
 	// Ports are of what the rule is about, nil for every protocol and port.
-	Ports  []PortRange
+	Ports  []policy.PortRange
 	Action Action
-}
-
-// PortRange is ports of one protocol, TCP, UDP or SCTP. 0 to 65535 is every port.
-type PortRange struct {
-	Protocol    string
-	First, Last uint16
 }
 
 // Action is the effect of a rule.
@@ -59,27 +54,10 @@ const (
 // PeerSet is a set of destinations that rules share. One of the lists is its content.
 type PeerSet struct {
 	Name     string
-	Kind     PeerKind
+	Kind     policy.PeerKind
 	Addrs    []netip.Addr
 	Networks []netip.Prefix // disjoint
-	Ports    []PeerPort
-}
-
-// PeerKind is the list of a PeerSet that counts.
-type PeerKind uint8
-
-// The kinds of peer sets.
-const (
-	PeerAddrs PeerKind = iota
-	PeerNetworks
-	PeerPorts
-)
-
-// PeerPort is a port of one address.
-type PeerPort struct {
-	Addr     netip.Addr
-	Protocol string
-	Port     uint16
+	Ports    []policy.PeerPort
 }
 
 // The objects of tiers that a state adds to the layout begin with these prefixes: chains of
@@ -219,9 +197,9 @@ func (p *PeerSet) sets() (out []*nft.Set) {
 	for _, f := range families {
 		set := &nft.Set{Name: peersPrefix + p.Name + "-" + f.suffix, Key: f.addr}
 		switch p.Kind {
-		case PeerNetworks:
+		case policy.PeerNetworks:
 			set.Fill = nft.Ranges
-		case PeerPorts:
+		case policy.PeerPorts:
 			set.Key += " . inet_proto . inet_service"
 		}
 		set.Comment = describe(set.Name)
@@ -254,15 +232,10 @@ func (m elements) tiers(s State, objs objects) {
 	}
 	for _, p := range objs.peers {
 		name := peersPrefix + p.Name + "-"
-		switch p.Kind {
-		case PeerAddrs:
-			m.addrs(name, p.Addrs)
-		case PeerNetworks:
-			m.prefixes(name, p.Networks)
-		case PeerPorts:
-			for _, at := range p.Ports {
-				m.add(name+suffix(at.Addr), at.Addr.String(), at.Protocol, strconv.Itoa(int(at.Port)))
-			}
+		m.addrs(name, p.Addrs)
+		m.prefixes(name, p.Networks)
+		for _, at := range p.Ports {
+			m.add(name+suffix(at.Addr), at.Addr.String(), at.Protocol.String(), strconv.Itoa(int(at.Port)))
 		}
 	}
 }

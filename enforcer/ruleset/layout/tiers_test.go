@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -24,14 +25,14 @@ func tiered() layout.State {
 	s.Tiers = []layout.Tiers{{
 		ID: "0123456789abcdef", Subjects: []netip.Addr{pod4, pod6}, Namespace: true, DNS: true,
 		Admin: []*layout.TierRule{
-			{Peers: "pods", Action: layout.Accept, Ports: []layout.PortRange{{Protocol: "tcp", First: 443, Last: 443}, {Protocol: "tcp", First: 8000, Last: 9000}, {Protocol: "udp", First: 0, Last: 65535}}},
-			{Peers: "networks", Action: layout.Pass}, {Peers: "named", Action: layout.Drop}, {Action: layout.Reject, Ports: []layout.PortRange{{Protocol: "sctp", First: 7, Last: 7}}},
+			{Peers: "pods", Action: layout.Accept, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 443, Last: 443}, {Protocol: policy.TCP, First: 8000, Last: 9000}, {Protocol: policy.UDP, First: 0, Last: 65535}}},
+			{Peers: "networks", Action: layout.Pass}, {Peers: "named", Action: layout.Drop}, {Action: layout.Reject, Ports: []policy.PortRange{{Protocol: policy.SCTP, First: 7, Last: 7}}},
 		},
 	}, {ID: "fedcba9876543210", Subjects: []netip.Addr{netip.MustParseAddr("10.1.0.6")}, Baseline: []*layout.TierRule{{Peers: "networks", Action: layout.Reject}, {Action: layout.Pass}}}}
 	s.Peers = []layout.PeerSet{
-		{Name: "pods", Kind: layout.PeerAddrs, Addrs: []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("2001:db8:9::1")}},
-		{Name: "networks", Kind: layout.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25"), netip.MustParsePrefix("192.0.2.128/25"), netip.MustParsePrefix("2001:db8::7/128")}},
-		{Name: "named", Kind: layout.PeerPorts, Ports: []layout.PeerPort{{Addr: netip.MustParseAddr("10.9.0.1"), Protocol: "tcp", Port: 80}, {Addr: netip.MustParseAddr("2001:db8:9::1"), Protocol: "sctp", Port: 9}}},
+		{Name: "pods", Kind: policy.PeerPods, Addrs: []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("2001:db8:9::1")}},
+		{Name: "networks", Kind: policy.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25"), netip.MustParsePrefix("192.0.2.128/25"), netip.MustParsePrefix("2001:db8::7/128")}},
+		{Name: "named", Kind: policy.PeerPorts, Ports: []policy.PeerPort{{Addr: netip.MustParseAddr("10.9.0.1"), Protocol: policy.TCP, Port: 80}, {Addr: netip.MustParseAddr("2001:db8:9::1"), Protocol: policy.SCTP, Port: 9}}},
 	}
 	return s
 }
@@ -50,7 +51,7 @@ func TestALaterAgentKnowsChangedRules(t *testing.T) {
 	tables := inKernel(t)
 	state := func(deny layout.Action) layout.State {
 		pod := []netip.Addr{pod4, pod6}
-		return layout.State{Selected: pod, Tiers: []layout.Tiers{{ID: fmt.Sprint(deny), Subjects: pod, Admin: []*layout.TierRule{{Action: layout.Accept, Ports: []layout.PortRange{{Protocol: "tcp", First: 443, Last: 443}}}, {Action: deny}}}}}
+		return layout.State{Selected: pod, Tiers: []layout.Tiers{{ID: fmt.Sprint(deny), Subjects: pod, Admin: []*layout.TierRule{{Action: layout.Accept, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 443, Last: 443}}}, {Action: deny}}}}}
 	}
 	rejects, drops := state(layout.Reject), state(layout.Drop)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, rejects), tables.Apply(ctx, drops)))
@@ -105,9 +106,9 @@ func longTiers(n, pods int) (s layout.State) {
 	for i := range n {
 		peers := fmt.Sprintf("%04d", i)
 		s.Peers = append(s.Peers, layout.PeerSet{Name: peers, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})}},
-			layout.PeerSet{Name: "net" + peers, Kind: layout.PeerNetworks, Networks: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(i >> 8), byte(i)}), 32)}})
+			layout.PeerSet{Name: "net" + peers, Kind: policy.PeerNetworks, Networks: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(i >> 8), byte(i)}), 32)}})
 		s.Entries = append(s.Entries, peers)
-		ports := []layout.PortRange{{Protocol: "tcp", First: uint16(i + 1), Last: uint16(i + 1)}}
+		ports := []policy.PortRange{{Protocol: policy.TCP, First: uint16(i + 1), Last: uint16(i + 1)}}
 		admin = append(admin, &layout.TierRule{Entries: peers, Action: layout.Pass, Ports: ports}, &layout.TierRule{Peers: "net" + peers, Action: layout.Pass, Ports: ports})
 		list = append(list, &layout.TierRule{Peers: peers, Ports: ports}, &layout.TierRule{Peers: "net" + peers, Ports: ports})
 	}
@@ -135,7 +136,7 @@ func TestRulesThatChange(t *testing.T) {
 	}
 	rule := func() *layout.TierRule {
 		port := uint16(rnd.IntN(6))
-		return &layout.TierRule{Peers: peers[rnd.IntN(len(peers))].Name, Action: layout.Action(rnd.IntN(4)), Ports: []layout.PortRange{{Protocol: "tcp", First: port, Last: port}}}
+		return &layout.TierRule{Peers: peers[rnd.IntN(len(peers))].Name, Action: layout.Action(rnd.IntN(4)), Ports: []policy.PortRange{{Protocol: policy.TCP, First: port, Last: port}}}
 	}
 	lists := make([][]*layout.TierRule, 6) // of three subjects, Admin and Baseline
 	for range 40 {
@@ -243,7 +244,7 @@ func TestNetworksByChanges(t *testing.T) {
 		var rules []*layout.TierRule
 		for i := range 2 {
 			name := fmt.Sprint("set", i)
-			s.Peers = append(s.Peers, layout.PeerSet{Name: name, Kind: layout.PeerNetworks, Networks: networks(random)})
+			s.Peers = append(s.Peers, layout.PeerSet{Name: name, Kind: policy.PeerNetworks, Networks: networks(random)})
 			rules = append(rules, &layout.TierRule{Peers: name})
 		}
 		s.Tiers = []layout.Tiers{{ID: "list", Subjects: s.Selected, Admin: rules}}
