@@ -134,7 +134,7 @@ func (in *interpreter) matches(t *testing.T, words []string, p packet) bool {
 			ok = false
 		case len(words) > 1 && words[1] == "saddr":
 			used = slices.Index(words, "@"+set) + 1
-			ok = words[0] == family && in.hasEntry(strings.TrimSuffix(strings.TrimPrefix(set, timed.EntriesPrefix), "-"+suffix(p.dialled)), p)
+			ok = words[0] == family && in.hasEntry(strings.TrimSuffix(strings.TrimPrefix(set, timed.EntriesPrefix), "-"+timed.Suffix(p.dialled)), p)
 		case words[1] == "daddr":
 			used = slices.Index(words, "@"+set) + 1
 			ok = words[0] == family && in.reaches(t, set, p)
@@ -151,7 +151,7 @@ func (in *interpreter) matches(t *testing.T, words []string, p packet) bool {
 
 // hasEntry tells whether a set of entries, or that of all keys, has the packet's.
 func (in *interpreter) hasEntry(set string, p packet) bool {
-	if set != timed.KeySet+suffix(p.dialled) {
+	if set != timed.KeySet+timed.Suffix(p.dialled) {
 		return slices.Contains(in.entries[set], p.dialled)
 	}
 	for _, all := range in.entries {
@@ -163,11 +163,11 @@ func (in *interpreter) hasEntry(set string, p packet) bool {
 }
 
 func (in *interpreter) reaches(t *testing.T, set string, p packet) bool {
-	if set == networksSet+suffix(p.reached) {
+	if set == networksSet+timed.Suffix(p.reached) {
 		return slices.ContainsFunc(in.o.networks, func(n netip.Prefix) bool { return n.Contains(p.reached) })
 	}
 	for _, s := range in.o.peers {
-		if set == peersPrefix+s.Name+"-"+suffix(p.reached) {
+		if set == peersPrefix+s.Name+"-"+timed.Suffix(p.reached) {
 			return in.member(s, p)
 		}
 	}

@@ -139,7 +139,11 @@ func (d *dispatch) subject(s *Subject, list string) (out []*item) {
 		out = append(out, newItem("jump "+namedChain, names...))
 	}
 	for _, a := range s.Addrs {
-		out = append(out, newItem("goto admit", fmt.Sprintf("%s daddr %s ", families[of6(a)].ip, a)))
+		word := "ip"
+		if a.Is6() {
+			word = "ip6"
+		}
+		out = append(out, newItem("goto admit", fmt.Sprintf("%s daddr %s ", word, a)))
 	}
 	if list != "" {
 		out = append(out, newItem("jump "+list, ""))
@@ -148,14 +152,6 @@ func (d *dispatch) subject(s *Subject, list string) (out []*item) {
 		out = append(out, newItem("jump "+d.chain(podPrefix+s.ID+"-bare-", newItem("goto admit", untracked(names)...)), "ct state untracked "))
 	}
 	return out
-}
-
-// of6 is the index of an address's family.
-func of6(a netip.Addr) int {
-	if a.Is6() {
-		return 1
-	}
-	return 0
 }
 
 // names match what was dialled. The protocol is asked first: without it a port

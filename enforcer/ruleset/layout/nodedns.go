@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // The queries of the node's own sockets to the resolvers of the host are led to the agent in the
@@ -110,12 +111,12 @@ func (m elements) nodeDNS(n *NodeDNS) {
 	for dialled, serving := range n.Resolvers {
 		m.lead(nodeInterceptMap, dialled, serving)
 		m.lead(nodeGiveBackMap, serving, dialled)
-		m.add(nodeServingSet+suffix(serving), serving.String())
+		m.add(nodeServingSet+timed.Suffix(serving), serving.String())
 	}
 	for serving, dialled := range n.Predecessor {
 		if dialled.IsValid() {
 			m.lead(nodeGiveBackMap, serving, dialled)
-			m.add(nodeServingSet+suffix(serving), serving.String())
+			m.add(nodeServingSet+timed.Suffix(serving), serving.String())
 		}
 	}
 	if len(n.LoopTest) == LoopTestDigits {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // Home is one place where an address is genuine.
@@ -123,7 +124,7 @@ func (s State) inet(objs objects) nft.Elements {
 	out.tiers(s, objs)
 	out.backends(s.Backends)
 	for _, b := range s.Answering {
-		out.add(answeringSet+suffix(b.Addr()), b.Addr().String(), strconv.Itoa(int(b.Port())))
+		out.add(answeringSet+timed.Suffix(b.Addr()), b.Addr().String(), strconv.Itoa(int(b.Port())))
 	}
 	return nft.Elements(out)
 }
@@ -173,7 +174,7 @@ func (m elements) backends(all []netip.AddrPort) {
 		}
 		for slot := 0; len(of) > 0 && slot < slots; slot++ {
 			b := of[slot*min(len(of), slots)/slots]
-			m.addMap("backends"+suffix(b.Addr()), strconv.Itoa(slot), b.Addr().String(), strconv.Itoa(int(b.Port())))
+			m.addMap("backends"+timed.Suffix(b.Addr()), strconv.Itoa(slot), b.Addr().String(), strconv.Itoa(int(b.Port())))
 		}
 	}
 }
@@ -189,25 +190,25 @@ func (m elements) addMap(name, key string, value ...string) {
 
 // lead leads from one address to another.
 func (m elements) lead(name string, from, to netip.Addr) {
-	m.addMap(name+suffix(from), from.String(), to.String())
+	m.addMap(name+timed.Suffix(from), from.String(), to.String())
 }
 
 func (m elements) addrs(set string, addrs []netip.Addr) {
 	for _, a := range addrs {
-		m.add(set+suffix(a), a.String())
+		m.add(set+timed.Suffix(a), a.String())
 	}
 }
 
 func (m elements) prefixes(set string, all []netip.Prefix) {
 	for _, p := range all {
-		m.add(set+suffix(p.Addr()), rangeText(p))
+		m.add(set+timed.Suffix(p.Addr()), rangeText(p))
 	}
 }
 
 func (m elements) homes(homes []Home) {
 	for _, h := range homes {
-		m.add("home"+suffix(h.Addr), ifname(h.Iface), h.Addr.String())
-		m.add("homed"+suffix(h.Addr), h.Addr.String())
+		m.add("home"+timed.Suffix(h.Addr), ifname(h.Iface), h.Addr.String())
+		m.add("homed"+timed.Suffix(h.Addr), h.Addr.String())
 	}
 }
 
@@ -216,7 +217,7 @@ func (m elements) pairs(own []netip.Addr) {
 	for _, a := range own {
 		for _, b := range own {
 			if a.Is6() == b.Is6() {
-				m.add("own"+suffix(a), a.String(), b.String())
+				m.add("own"+timed.Suffix(a), a.String(), b.String())
 			}
 		}
 	}
@@ -230,10 +231,3 @@ func asNumber(a netip.Addr) string {
 
 // ifname quotes an interface name as nft lists it.
 func ifname(s string) string { return `"` + s + `"` }
-
-func suffix(a netip.Addr) string {
-	if a.Is6() {
-		return "6"
-	}
-	return "4"
-}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,7 +80,7 @@ var passing = []string{adminPrefix, restPrefix, partPrefix, podPrefix, listPrefi
 // objects is what a state adds to the layout of the inet table. Each rule refers to
 // earlier chains alone.
 type objects struct {
-	key      string // equal for equal objects, whatever the members of sets are
+	key      objectsKey
 	chains   []*nft.Chain
 	sets     []*nft.Set
 	peers    []PeerSet         // of sets, sorted
@@ -95,7 +96,7 @@ type objects struct {
 // with the members that the sets have now.
 func (s State) objects(before objects) objects {
 	out := objects{key: s.objectsKey()}
-	if out.key == before.key {
+	if reflect.DeepEqual(out.key, before.key) {
 		out = before
 		out.peers = slices.Clone(before.peers)
 		for _, p := range s.Peers {
@@ -151,45 +152,34 @@ func (d *dispatch) tiers(t *Tiers) string {
 	return d.chain(adminPrefix, append(front, d.list(t.Admin, next, false)...)...)
 }
 
-// objectsKey is equal for equal objects alone, in one order. What networks a set has decides what is made of it.
-func (s State) objectsKey() string {
-	var key []byte
+// objectsKey is what objects depend on, in one order.
+type objectsKey struct {
+	ids       []string  // of rules and chains
+	peers     []PeerSet // what networks a set has decides what is made of it
+	entries   []string
+	grantSets []GrantSet
+	subjects  []Subject
+}
+
+func (s State) objectsKey() objectsKey {
+	key := objectsKey{entries: s.Entries, grantSets: s.GrantSets, subjects: s.Subjects}
 	for _, p := range s.Peers {
-		key = fmt.Appendf(key, "%s %d ", p.Name, p.Kind)
-		for _, n := range p.Networks {
-			key, _ = n.AppendBinary(key)
-		}
-	}
-	for _, e := range s.Entries {
-		key = append(append(key, e...), ' ')
+		key.peers = append(key.peers, PeerSet{Name: p.Name, Kind: p.Kind, Networks: p.Networks})
 	}
 	for _, t := range s.Tiers {
-		key = append(append(key, t.ID...), ' ')
+		key.ids = append(key.ids, t.ID)
 	}
 	for _, l := range s.Lists {
-		key = append(append(key, l.ID...), " list "...)
-	}
-	for _, g := range s.GrantSets {
-		key = fmt.Appendf(key, "%s %v ", g.Name, g.Ported)
-	}
-	for i := range s.Subjects {
-		p := &s.Subjects[i]
-		key = append(append(append(append(key, p.ID...), ' '), p.List...), ' ')
-		for _, a := range p.Addrs {
-			key = append(a.AppendTo(key), ' ')
-		}
-		for _, g := range p.Grants {
-			key = append(append(append(append(key, g.Set.Name...), '='), portsKey(g.Ports)...), ' ')
-		}
-		key = append(key, '\n')
+		key.ids = append(key.ids, "list "+l.ID)
 	}
 	if s.Node != nil {
-		key = fmt.Appendf(key, "node %s ", s.Node.ID)
+		key.ids = append(key.ids, "node "+s.Node.ID)
 	}
 	if s.NodeDNS != nil {
-		key = fmt.Appendf(key, "nodedns %#x ", s.NodeDNS.Mark)
+		key.ids = append(key.ids, fmt.Sprint("nodedns ", s.NodeDNS.Mark))
 	}
-	return string(fmt.Append(key, "audited ", s.NodeAudited))
+	key.ids = append(key.ids, fmt.Sprint("audited ", s.NodeAudited))
+	return key
 }
 
 // sets are the sets of both families.
@@ -212,12 +202,12 @@ func (p *PeerSet) sets() (out []*nft.Set) {
 func (m elements) tiers(s State, objs objects) {
 	for _, t := range s.Tiers {
 		for _, a := range t.Subjects {
-			m.addMap(tiersMap+suffix(a), a.String(), "goto "+objs.fronts[t.ID])
+			m.addMap(tiersMap+timed.Suffix(a), a.String(), "goto "+objs.fronts[t.ID])
 		}
 	}
 	for _, p := range s.Subjects {
 		for _, a := range p.Addrs {
-			m.addMap(podsMap+suffix(a), a.String(), "goto "+objs.subjects[p.ID])
+			m.addMap(podsMap+timed.Suffix(a), a.String(), "goto "+objs.subjects[p.ID])
 		}
 	}
 	m.addrs(stagedSet, s.Staged)
@@ -235,7 +225,7 @@ func (m elements) tiers(s State, objs objects) {
 		m.addrs(name, p.Addrs)
 		m.prefixes(name, p.Networks)
 		for _, at := range p.Ports {
-			m.add(name+suffix(at.Addr), at.Addr.String(), at.Protocol.String(), strconv.Itoa(int(at.Port)))
+			m.add(name+timed.Suffix(at.Addr), at.Addr.String(), at.Protocol.String(), strconv.Itoa(int(at.Port)))
 		}
 	}
 }

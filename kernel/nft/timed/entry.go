@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/namegate/namegate/kernel/nft/wire"
@@ -27,14 +26,6 @@ func Suffix(a netip.Addr) string {
 	}
 	return Families[0]
 }
-
-// IsSet tells whether a set, by its name, is one of entries of rules or of grants.
-func IsSet(name string) bool {
-	return strings.HasPrefix(name, EntriesPrefix) || strings.HasPrefix(name, GrantsPrefix)
-}
-
-// IsKeySet tells whether a set, by its name, is one of keys.
-func IsKeySet(name string) bool { return strings.TrimRight(name, "46") == KeySet }
 
 // Entry is one element of a set.
 type Entry struct {

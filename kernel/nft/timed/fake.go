@@ -61,7 +61,7 @@ func (f fakeBackend) list(set string) (out []Entry, whole bool, err error) {
 		return nil, true, nil
 	}
 	for _, element := range found {
-		if element.Comment == nil && IsKeySet(set) {
+		if element.Comment == nil && strings.TrimRight(set, "46") == KeySet {
 			element.Comment = knftables.PtrTo(fmt.Sprint(math.MaxInt64))
 		}
 		if element.Comment == nil {
