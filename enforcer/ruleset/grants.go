@@ -23,7 +23,7 @@ func GrantSet(g dataplane.GrantSet) layout.GrantSet {
 		return layout.GrantSet{Name: id + "-any"}
 	}
 	sum := sha256.Sum256([]byte(g.Ports))
-	return layout.GrantSet{Name: id + "-" + hex.EncodeToString(sum[:4])}
+	return layout.GrantSet{Name: id + "-" + hex.EncodeToString(sum[:4]), Ports: dataplane.Ports(g.Ports)}
 }
 
 // addGrants adds the sets of grants to the state of the tables, and to the subjects that it has.
@@ -39,12 +39,9 @@ func addGrants(s *layout.State, subjects dataplane.Subjects, grants dataplane.Gr
 	for i := range s.Subjects {
 		p := of[s.Subjects[i].ID]
 		for _, ports := range p.Grants {
-			g := dataplane.GrantSet{Pod: p.Pod, Ports: ports}
-			asked := layout.Grants{Set: GrantSet(g)}
-			if sets[asked.Set.Name] = asked.Set; !asked.Set.Ported {
-				asked.Ports = dataplane.Ports(ports)
-			}
-			if !slices.ContainsFunc(s.Subjects[i].Grants, func(o layout.Grants) bool { return o.Set == asked.Set }) {
+			asked := GrantSet(dataplane.GrantSet{Pod: p.Pod, Ports: ports})
+			sets[asked.Name] = asked
+			if !slices.ContainsFunc(s.Subjects[i].Grants, func(o layout.GrantSet) bool { return o.Name == asked.Name }) {
 				s.Subjects[i].Grants = append(s.Subjects[i].Grants, asked)
 			}
 		}

@@ -27,7 +27,6 @@ type Tables struct {
 	partial bool
 	// otherLayout: the tables in the kernel have another layout. They stay in force until the first write.
 	otherLayout bool
-	laidOut     bool
 	// resumes: Setup found the layout in force, and the first write is a delta to the tables.
 	resumes     bool
 	generations *generation.Tracker
@@ -119,7 +118,7 @@ func (t *Tables) Setup(ctx context.Context, want []Table) error {
 	switch {
 	case t.otherLayout:
 	case same:
-		t.laidOut, t.resumes = true, true
+		t.resumes = true
 		t.wrote(layouts)
 	default:
 		if err := t.layOut(ctx, layouts, false); err != nil {
@@ -181,7 +180,7 @@ func (t *Tables) layOut(ctx context.Context, want []Table, elements bool) error 
 		}
 		t.last[w.Layout.ID] = w
 	}
-	t.otherLayout, t.laidOut = false, true
+	t.otherLayout = false
 	if !elements {
 		return nil
 	}
@@ -244,7 +243,7 @@ func (t *Tables) Apply(ctx context.Context, want []Table) error {
 	for _, w := range guards(want, false) {
 		last := t.last[w.Layout.ID]
 		t.partial = t.partial || last == nil
-		t.otherLayout = t.otherLayout || t.laidOut && last != nil && last.Layout.sign != w.Layout.sign
+		t.otherLayout = t.otherLayout || last != nil && last.Layout.sign != w.Layout.sign
 	}
 	resumes := t.resumes && !t.otherLayout && t.partial
 	t.resumes = false

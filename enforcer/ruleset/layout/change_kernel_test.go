@@ -78,14 +78,11 @@ func withSubjects(s layout.State, n int) layout.State {
 	s.Staged, s.Recheck = s.Selected[:n%3], s.Selected[n%2:]
 	for i := range 2 * n {
 		id := fmt.Sprintf("%012x", i)
-		single, every, ranges := layout.GrantSet{Name: id, Ported: true}, layout.GrantSet{Name: id + "-any"}, layout.GrantSet{Name: id + "-0123"}
-		p := layout.Subject{ID: id, Grants: []layout.Grants{
-			{Set: single}, {Set: every},
-			{Set: ranges, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 1, Last: uint16(9 + n)}, {Protocol: policy.UDP, First: 0, Last: 65535}, {Protocol: policy.SCTP, First: 7, Last: 7}, {Protocol: policy.TCP, First: 443, Last: 443}}},
+		p := layout.Subject{ID: id, Grants: []layout.GrantSet{
+			{Name: id, Ported: true}, {Name: id + "-any"},
+			{Name: id + "-0123", Ports: []policy.PortRange{{Protocol: policy.TCP, First: 1, Last: uint16(9 + n)}, {Protocol: policy.UDP, First: 0, Last: 65535}, {Protocol: policy.SCTP, First: 7, Last: 7}, {Protocol: policy.TCP, First: 443, Last: 443}}},
 		}[i%3:]}
-		for _, g := range p.Grants {
-			s.GrantSets = append(s.GrantSets, g.Set)
-		}
+		s.GrantSets = append(s.GrantSets, p.Grants...)
 		if i < len(s.Pods) {
 			p.Addrs = s.Pods[i]
 		}

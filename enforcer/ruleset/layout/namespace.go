@@ -18,16 +18,9 @@ type Subject struct {
 	ID    string       // a word of hexadecimal digits
 	Addrs []netip.Addr // its rules judge packets from these
 	// Grants are sets among State.GrantSets.
-	Grants []Grants
+	Grants []GrantSet
 	// List is the ID of a RuleList, "" without rules about what is reached.
 	List string
-}
-
-// Grants is a set of grants, and the ports of its addresses: nil for every protocol and port,
-// and where the entries have ports.
-type Grants struct {
-	Set   GrantSet
-	Ports []policy.PortRange
 }
 
 // GrantSet is a set of addresses that are granted to one subject. It is made for both
@@ -35,8 +28,10 @@ type Grants struct {
 // their own timeouts.
 type GrantSet struct {
 	Name string
-	// Ported: the entries have protocols and ports.
+	// Ported: the entries have protocols and ports. Else Ports are those of the addresses, nil for every
+	// protocol and port.
 	Ported bool
+	Ports  []policy.PortRange
 }
 
 // RuleList is rules about what is reached, each of which accepts. Subjects share it.
@@ -158,8 +153,8 @@ func (d *dispatch) subject(s *Subject, list string) (out []*item) {
 // has no meaning. The set is asked last: what it matches is used.
 func (s *Subject) names() (out []string) {
 	for _, g := range s.Grants {
-		at := "@" + timed.GrantsPrefix + g.Set.Name + "-%[1]s "
-		if g.Set.Ported {
+		at := "@" + timed.GrantsPrefix + g.Name + "-%[1]s "
+		if g.Ported {
 			out = append(out, each("meta l4proto "+ported+" ct original %[2]s daddr . meta l4proto . ct original proto-dst "+at)...)
 			continue
 		}

@@ -21,9 +21,9 @@ func subjects() layout.State {
 	s.Serving, s.DNS = []netip.Addr{serve4, serve6}, []netip.Addr{dns4, dns6}
 	s.GrantSets = []layout.GrantSet{{Name: "0123456789ab", Ported: true}, {Name: "0123456789ab-any"}, {Name: "0123456789ab-aabbccdd"}}
 	s.Subjects = []layout.Subject{
-		{ID: "0123456789ab", Addrs: []netip.Addr{pod4, pod6}, List: "0123456789abcdef", Grants: []layout.Grants{
-			{Set: s.GrantSets[0]}, {Set: s.GrantSets[1]},
-			{Set: s.GrantSets[2], Ports: []policy.PortRange{{Protocol: policy.TCP, First: 1, Last: 9}, {Protocol: policy.UDP, First: 0, Last: 65535}, {Protocol: policy.SCTP, First: 7, Last: 7}}},
+		{ID: "0123456789ab", Addrs: []netip.Addr{pod4, pod6}, List: "0123456789abcdef", Grants: []layout.GrantSet{
+			s.GrantSets[0], s.GrantSets[1],
+			{Name: s.GrantSets[2].Name, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 1, Last: 9}, {Protocol: policy.UDP, First: 0, Last: 65535}, {Protocol: policy.SCTP, First: 7, Last: 7}}},
 		}},
 		{ID: "ba9876543210", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.6")}},
 	}

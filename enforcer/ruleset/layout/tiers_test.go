@@ -118,7 +118,7 @@ func longTiers(n, pods int) (s layout.State) {
 		id, a := fmt.Sprintf("%012x", i), netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
 		g := layout.GrantSet{Name: id, Ported: true}
 		s.GrantSets = append(s.GrantSets, g)
-		s.Subjects = append(s.Subjects, layout.Subject{ID: id, Addrs: []netip.Addr{a}, List: "list", Grants: []layout.Grants{{Set: g}}})
+		s.Subjects = append(s.Subjects, layout.Subject{ID: id, Addrs: []netip.Addr{a}, List: "list", Grants: []layout.GrantSet{g}})
 		s.Selected, s.Tiers[0].Subjects = append(s.Selected, a), append(s.Tiers[0].Subjects, a)
 	}
 	return s

@@ -48,7 +48,7 @@ func TestNothingIsDeniedWhileLayoutsChange(t *testing.T) {
 	set := layout.GrantSet{Name: "0123456789ab", Ported: true}
 	s := layout.State{
 		Selected: []netip.Addr{p.Addr4}, Ifaces: []string{p.Iface}, Homes: []layout.Home{{Iface: p.Iface, Addr: p.Addr4}}, GrantSets: []layout.GrantSet{set},
-		Subjects: []layout.Subject{{ID: set.Name, Addrs: []netip.Addr{p.Addr4}, Grants: []layout.Grants{{Set: set}}}},
+		Subjects: []layout.Subject{{ID: set.Name, Addrs: []netip.Addr{p.Addr4}, Grants: []layout.GrantSet{set}}},
 	}
 	const rounds = 10
 	var denied uint64

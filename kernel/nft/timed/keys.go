@@ -68,7 +68,7 @@ func (s *Store) CheckKeys(sets []string) (deviating []string, err error) {
 		for _, f := range Families {
 			all, err := s.list(EntriesPrefix + name + "-" + f)
 			if err != nil {
-				return nil, fmt.Errorf("list nft set %s %s: %w", s.name, name, err)
+				return nil, fmt.Errorf("list nft set %s %s: %w", s.o.Name, name, err)
 			}
 			for i := range all {
 				wanted[keyOf(&all[i])] = true
@@ -84,7 +84,7 @@ func (s *Store) CheckKeys(sets []string) (deviating []string, err error) {
 	for k := range wanted {
 		if !there[k] && !before[k] {
 			missing = append(missing, Entry{Subject: k[0], Addr: k[1]})
-			deviating = append(deviating, fmt.Sprintf("nft set %s %s %s", knftables.InetFamily, s.name, KeySet+Suffix(k[1])))
+			deviating = append(deviating, fmt.Sprintf("nft set %s %s %s", knftables.InetFamily, s.o.Name, KeySet+Suffix(k[1])))
 		}
 	}
 	if len(missing) == 0 {
@@ -104,7 +104,7 @@ func (s *Store) listKeys() (there map[[2]netip.Addr]bool, found map[string]int, 
 	for _, f := range Families {
 		all, _, err := s.backend.list(KeySet + f)
 		if err != nil {
-			return nil, nil, fmt.Errorf("list nft set %s %s%s: %w", s.name, KeySet, f, err)
+			return nil, nil, fmt.Errorf("list nft set %s %s%s: %w", s.o.Name, KeySet, f, err)
 		}
 		for i := range all {
 			there[keyOf(&all[i])] = true
@@ -133,7 +133,7 @@ func (s *Store) forgetKeys(unused map[[2]netip.Addr]bool, generation uint32) err
 	case errors.Is(err, syscall.ERESTART), errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOENT):
 		return nil // at the next comparison
 	case err != nil:
-		return fmt.Errorf("remove keys from nft set %s %s: %w", s.name, KeySet, err)
+		return fmt.Errorf("remove keys from nft set %s %s: %w", s.o.Name, KeySet, err)
 	}
 	s.keys.keys = nil // fewer, until the next check
 	return nil

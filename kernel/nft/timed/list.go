@@ -32,7 +32,7 @@ func (s *Store) listSets(prefix string, names []string, each func(set string, pa
 			set := prefix + name + "-" + f
 			part, err := s.list(set)
 			if err != nil {
-				return fmt.Errorf("list nft set %s %s: %w", s.name, set, err)
+				return fmt.Errorf("list nft set %s %s: %w", s.o.Name, set, err)
 			}
 			if slices.ContainsFunc(part, func(e Entry) bool { return e.catchAll }) {
 				s.caught.Store(set, true)

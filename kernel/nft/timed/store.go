@@ -71,7 +71,6 @@ type change struct {
 // Store is the entries of the sets of one table. Make it with New.
 type Store struct {
 	o       Options
-	name    string // of the table
 	backend backend
 	// notesUses: the kernel notes whether a packet matches an entry.
 	notesUses atomic.Bool
@@ -94,7 +93,7 @@ type Options struct {
 
 // New returns the Store of a table.
 func New(o Options) *Store {
-	s := &Store{o: o, name: o.Name}
+	s := &Store{o: o}
 	s.notesUses.Store(true)
 	if o.Changes != nil {
 		s.backend = kernelBackend{o.Changes, o.Lister, o.Name}
@@ -240,5 +239,5 @@ func (s *Store) refused(op *Op, set string, err error) error {
 	if op.Remove {
 		verb = "remove entries from"
 	}
-	return fmt.Errorf("%s nft set %s %s: %w", verb, s.name, set, err)
+	return fmt.Errorf("%s nft set %s %s: %w", verb, s.o.Name, set, err)
 }
