@@ -217,7 +217,7 @@ func (k InForce) ListRecheck(ctx context.Context) ([]netip.Addr, error) {
 // ChangeRecheck adds addresses to the recheck set, or removes them. Tables of another layout
 // get them with the state that replaces them.
 func (k InForce) ChangeRecheck(ctx context.Context, addrs []netip.Addr, remove bool) error {
-	changes := elements{}
+	changes := elements{nft.Elements{}}
 	changes.addrs(recheckSet, addrs)
-	return k.Tables.ChangeElements(ctx, Inet, nft.Elements(changes), remove)
+	return k.Tables.ChangeElements(ctx, Inet, changes.Elements, remove)
 }

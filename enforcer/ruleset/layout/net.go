@@ -33,10 +33,10 @@ func netLayout(bits Bits) *nft.Layout {
 
 // net renders a state as elements of the second net.
 func (s State) net() nft.Elements {
-	out := elements{}
+	out := elements{nft.Elements{}}
 	out.addrs("selected", s.Selected)
 	for _, i := range s.Ifaces {
-		out.add("ifaces", ifname(i))
+		out.Add("ifaces", ifname(i))
 	}
-	return nft.Elements(out)
+	return out.Elements
 }

@@ -111,16 +111,16 @@ func (m elements) nodeDNS(n *NodeDNS) {
 	for dialled, serving := range n.Resolvers {
 		m.lead(nodeInterceptMap, dialled, serving)
 		m.lead(nodeGiveBackMap, serving, dialled)
-		m.add(nodeServingSet+timed.Suffix(serving), serving.String())
+		m.Add(nodeServingSet+timed.Suffix(serving), serving.String())
 	}
 	for serving, dialled := range n.Predecessor {
 		if dialled.IsValid() {
 			m.lead(nodeGiveBackMap, serving, dialled)
-			m.add(nodeServingSet+timed.Suffix(serving), serving.String())
+			m.Add(nodeServingSet+timed.Suffix(serving), serving.String())
 		}
 	}
 	if len(n.LoopTest) == LoopTestDigits {
-		m.add(loopTestSet, "0x"+strings.TrimLeft(hex.EncodeToString(append([]byte{LoopTestLabel}, n.LoopTest...)), "0"))
+		m.Add(loopTestSet, "0x"+strings.TrimLeft(hex.EncodeToString(append([]byte{LoopTestLabel}, n.LoopTest...)), "0"))
 	}
 }
 

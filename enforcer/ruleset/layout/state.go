@@ -92,7 +92,7 @@ type State struct {
 // inet renders a state, of which objs are the objects, as elements of the table inet. Each
 // address goes to the set of its family.
 func (s State) inet(objs objects) nft.Elements {
-	out := make(elements, setsOfPod*len(s.Selected))
+	out := elements{make(nft.Elements, setsOfPod*len(s.Selected))}
 	out.addrs("selected", s.Selected)
 	for _, own := range s.Pods {
 		out.pairs(own)
@@ -105,7 +105,7 @@ func (s State) inet(objs objects) nft.Elements {
 	out.homes(s.Homes)
 	out.addrs("homed", s.Nowhere)
 	for _, i := range s.Ifaces {
-		out.add("ifaces", ifname(i))
+		out.Add("ifaces", ifname(i))
 	}
 	for dialled, serving := range s.Resolvers {
 		out.lead("intercept", dialled, serving)
@@ -124,31 +124,31 @@ func (s State) inet(objs objects) nft.Elements {
 	out.tiers(s, objs)
 	out.backends(s.Backends)
 	for _, b := range s.Answering {
-		out.add(answeringSet+timed.Suffix(b.Addr()), b.Addr().String(), strconv.Itoa(int(b.Port())))
+		out.Add(answeringSet+timed.Suffix(b.Addr()), b.Addr().String(), strconv.Itoa(int(b.Port())))
 	}
-	return nft.Elements(out)
+	return out.Elements
 }
 
 // bridge renders a state as elements of the table bridge.
 func (s State) bridge() nft.Elements {
-	out := elements{}
+	out := elements{nft.Elements{}}
 	out.homes(s.PortHomes)
 	out.addrs("homed", s.Nowhere)
 	for _, h := range s.PortHomes {
 		if h.Addr.Is6() {
-			out.add(claimSet, ifname(h.Iface), asNumber(h.Addr))
+			out.Add(claimSet, ifname(h.Iface), asNumber(h.Addr))
 		}
 	}
 	for _, a := range s.Gateways {
 		if a.Is6() {
-			out.add(gatewaySet, a.String())
-			out.add(gatewayNumbers, asNumber(a))
+			out.Add(gatewaySet, a.String())
+			out.Add(gatewayNumbers, asNumber(a))
 		}
 	}
 	for _, p := range s.Ports {
-		out.add("ports", ifname(p))
+		out.Add("ports", ifname(p))
 	}
-	return nft.Elements(out)
+	return out.Elements
 }
 
 // setsOfPod is about how many sets hold an address of a pod.
@@ -174,41 +174,35 @@ func (m elements) backends(all []netip.AddrPort) {
 		}
 		for slot := 0; len(of) > 0 && slot < slots; slot++ {
 			b := of[slot*min(len(of), slots)/slots]
-			m.addMap("backends"+timed.Suffix(b.Addr()), strconv.Itoa(slot), b.Addr().String(), strconv.Itoa(int(b.Port())))
+			m.AddMap("backends"+timed.Suffix(b.Addr()), strconv.Itoa(slot), b.Addr().String(), strconv.Itoa(int(b.Port())))
 		}
 	}
 }
 
 // elements are those of one table. Each address goes to the set of its family.
-type elements nft.Elements
-
-func (m elements) add(set string, key ...string) { nft.Elements(m).Add(set, key...) }
-
-func (m elements) addMap(name, key string, value ...string) {
-	nft.Elements(m).AddMap(name, key, value...)
-}
+type elements struct{ nft.Elements }
 
 // lead leads from one address to another.
 func (m elements) lead(name string, from, to netip.Addr) {
-	m.addMap(name+timed.Suffix(from), from.String(), to.String())
+	m.AddMap(name+timed.Suffix(from), from.String(), to.String())
 }
 
 func (m elements) addrs(set string, addrs []netip.Addr) {
 	for _, a := range addrs {
-		m.add(set+timed.Suffix(a), a.String())
+		m.Add(set+timed.Suffix(a), a.String())
 	}
 }
 
 func (m elements) prefixes(set string, all []netip.Prefix) {
 	for _, p := range all {
-		m.add(set+timed.Suffix(p.Addr()), rangeText(p))
+		m.Add(set+timed.Suffix(p.Addr()), rangeText(p))
 	}
 }
 
 func (m elements) homes(homes []Home) {
 	for _, h := range homes {
-		m.add("home"+timed.Suffix(h.Addr), ifname(h.Iface), h.Addr.String())
-		m.add("homed"+timed.Suffix(h.Addr), h.Addr.String())
+		m.Add("home"+timed.Suffix(h.Addr), ifname(h.Iface), h.Addr.String())
+		m.Add("homed"+timed.Suffix(h.Addr), h.Addr.String())
 	}
 }
 
@@ -217,7 +211,7 @@ func (m elements) pairs(own []netip.Addr) {
 	for _, a := range own {
 		for _, b := range own {
 			if a.Is6() == b.Is6() {
-				m.add("own"+timed.Suffix(a), a.String(), b.String())
+				m.Add("own"+timed.Suffix(a), a.String(), b.String())
 			}
 		}
 	}

@@ -202,12 +202,12 @@ func (p *PeerSet) sets() (out []*nft.Set) {
 func (m elements) tiers(s State, objs objects) {
 	for _, t := range s.Tiers {
 		for _, a := range t.Subjects {
-			m.addMap(tiersMap+timed.Suffix(a), a.String(), "goto "+objs.fronts[t.ID])
+			m.AddMap(tiersMap+timed.Suffix(a), a.String(), "goto "+objs.fronts[t.ID])
 		}
 	}
 	for _, p := range s.Subjects {
 		for _, a := range p.Addrs {
-			m.addMap(podsMap+timed.Suffix(a), a.String(), "goto "+objs.subjects[p.ID])
+			m.AddMap(podsMap+timed.Suffix(a), a.String(), "goto "+objs.subjects[p.ID])
 		}
 	}
 	m.addrs(stagedSet, s.Staged)
@@ -217,7 +217,7 @@ func (m elements) tiers(s State, objs objects) {
 	m.prefixes(networksSet, objs.networks)
 	if s.Node != nil && s.Node.Confirmed != nil {
 		for _, f := range families {
-			m.add(heldSet+f.suffix, f.loopback)
+			m.Add(heldSet+f.suffix, f.loopback)
 		}
 	}
 	for _, p := range objs.peers {
@@ -225,7 +225,7 @@ func (m elements) tiers(s State, objs objects) {
 		m.addrs(name, p.Addrs)
 		m.prefixes(name, p.Networks)
 		for _, at := range p.Ports {
-			m.add(name+timed.Suffix(at.Addr), at.Addr.String(), at.Protocol.String(), strconv.Itoa(int(at.Port)))
+			m.Add(name+timed.Suffix(at.Addr), at.Addr.String(), at.Protocol.String(), strconv.Itoa(int(at.Port)))
 		}
 	}
 }
