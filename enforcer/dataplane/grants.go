@@ -28,7 +28,7 @@ type GrantSet struct {
 func (s GrantSet) Single() (policy.Protocol, uint16, bool) { return s.Ports.Single() }
 
 // CommentMax is the longest comment of a grant in bytes.
-const CommentMax = 250
+const CommentMax = timed.MaxComment
 
 // LastingMargin is how much longer than its deadline the kernel keeps a grant of a rule that
 // denies or passes.

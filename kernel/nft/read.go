@@ -15,15 +15,12 @@ import (
 // (enum nf_inet_hooks of linux/netfilter.h, NF_BR_* of linux/netfilter_bridge.h).
 var hookNames = []string{"prerouting", "input", "forward", "output", "postrouting"}
 
-// kernelReader reads tables by netlink, which costs a hundredth of the program nft.
+// objects implements reader by netlink, which costs a hundredth of the program nft.
 // google/nftables does not serve: it reads no rule that asks for the direction of a
 // connection, and its errors hide which objects are not there.
-type kernelReader struct{ kernel }
-
-// objects implements reader.
-func (r kernelReader) objects(_ context.Context, id ID) (*contents, error) {
+func (k kernel) objects(_ context.Context, id ID) (*contents, error) {
 	out, f, table := newContents(), wire.FamilyNumbers[knftables.Family(id.Family)], id.Name
-	err := r.dump(unix.NFT_MSG_GETTABLE, f, func(attrs []byte) {
+	err := k.dump(unix.NFT_MSG_GETTABLE, f, func(attrs []byte) {
 		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_TABLE_NAME]) == table {
 			out.dormant = nfattr.Uint32(a[unix.NFTA_TABLE_FLAGS])&unix.NFT_TABLE_F_DORMANT != 0
 		}
@@ -31,7 +28,7 @@ func (r kernelReader) objects(_ context.Context, id ID) (*contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = r.dump(unix.NFT_MSG_GETCHAIN, f, func(attrs []byte) {
+	err = k.dump(unix.NFT_MSG_GETCHAIN, f, func(attrs []byte) {
 		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_CHAIN_TABLE]) == table {
 			name := nfattr.String(a[unix.NFTA_CHAIN_NAME])
 			out.rules[name], out.hooks[name] = []string{}, hook(a)
@@ -40,7 +37,7 @@ func (r kernelReader) objects(_ context.Context, id ID) (*contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = r.dump(unix.NFT_MSG_GETRULE, f, func(attrs []byte) {
+	err = k.dump(unix.NFT_MSG_GETRULE, f, func(attrs []byte) {
 		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_RULE_TABLE]) == table {
 			chain := nfattr.String(a[unix.NFTA_RULE_CHAIN])
 			out.rules[chain] = append(out.rules[chain], wire.Comment(a[unix.NFTA_RULE_USERDATA]))
@@ -49,7 +46,7 @@ func (r kernelReader) objects(_ context.Context, id ID) (*contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = r.dump(unix.NFT_MSG_GETSET, f, func(attrs []byte) {
+	err = k.dump(unix.NFT_MSG_GETSET, f, func(attrs []byte) {
 		a := nfattr.Parse(attrs)
 		// Sets in rules are anonymous and end with their rules.
 		if nfattr.Uint32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
@@ -83,11 +80,11 @@ func hook(chain map[int][]byte) string {
 }
 
 // elements implements reader.
-func (r kernelReader) elements(_ context.Context, id ID, s *Set) ([]*knftables.Element, error) {
+func (k kernel) elements(_ context.Context, id ID, s *Set) ([]*knftables.Element, error) {
 	var out []*knftables.Element
 	var bounds []wire.Bound
 	types := s.types()
-	err := r.dump(unix.NFT_MSG_GETSETELEM, wire.FamilyNumbers[knftables.Family(id.Family)], func(attrs []byte) {
+	err := k.dump(unix.NFT_MSG_GETSETELEM, wire.FamilyNumbers[knftables.Family(id.Family)], func(attrs []byte) {
 		for _, list := range nfattr.All(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS) {
 			for _, element := range nfattr.All(list, unix.NFTA_LIST_ELEM) {
 				a := nfattr.Parse(element)

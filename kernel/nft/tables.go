@@ -55,7 +55,7 @@ func Open(names ...ID) (*Tables, error) {
 			return nil, err
 		}
 	}
-	t.direct, t.moves, t.reader = true, movesDeadlines(), kernelReader{t.kernel}
+	t.direct, t.moves, t.reader = true, movesDeadlines(), t.kernel
 	t.generations = generation.New(t.kernel.generation)
 	t.openStore()
 	return t, nil

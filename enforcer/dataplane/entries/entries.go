@@ -36,9 +36,6 @@ func New(tables Tables, others dataplane.GrantWriter) *Store {
 	return &Store{tables: tables, others: others}
 }
 
-// A comment of a grant fits into that of an entry.
-const _ = uint(timed.MaxComment - dataplane.CommentMax)
-
 // Named returns a set with its name: that of the tables' set, which both families share, with the family.
 func Named(g dataplane.GrantSet) dataplane.GrantSet {
 	g.Name = ruleset.GrantSet(g).Name + "-" + timed.Families[0]
