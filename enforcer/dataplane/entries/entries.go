@@ -48,38 +48,24 @@ func Named(g dataplane.GrantSet) dataplane.GrantSet {
 // SetOf returns the name of the tables' set of a named set.
 func SetOf(g dataplane.GrantSet) string { return g.Name[:len(g.Name)-len("-4")] }
 
-// ApplyGrants implements dataplane.GrantWriter.
+// ApplyGrants implements dataplane.GrantWriter. Each run of changes of one tier is a write.
 func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
-	if s.others == nil {
-		s.write(ops)
-		return
-	}
-	for _, ofRules := range [...]bool{true, false} {
-		var part []dataplane.GrantOp
-		var of []int // in ops
-		for i := range ops {
-			if (ops[i].Set.Rule != "") == ofRules {
-				part, of = append(part, ops[i]), append(of, i)
-			}
+	for len(ops) > 0 {
+		n := 1
+		for n < len(ops) && (s.others == nil || (ops[n].Set.Rule == "") == (ops[0].Set.Rule == "")) {
+			n++
 		}
-		switch {
-		case len(part) == 0:
-		case ofRules:
-			s.write(part)
-		default:
-			s.others.ApplyGrants(part)
+		if s.others != nil && ops[0].Set.Rule == "" {
+			s.others.ApplyGrants(ops[:n])
+		} else {
+			s.write(ops[:n])
 		}
-		for k, i := range of {
-			ops[i].Err = part[k].Err
-		}
+		ops = ops[n:]
 	}
 }
 
 // write does changes of grants in the tables.
 func (s *Store) write(ops []dataplane.GrantOp) {
-	if len(ops) == 0 {
-		return
-	}
 	for i := range ops {
 		begin := len(s.entries)
 		s.entries = appendEntries(s.entries, &ops[i])
@@ -143,8 +129,8 @@ func (s *Store) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantS
 	err := s.tables.ListEntries(slices.Sorted(maps.Keys(rules)), func(name string, part []timed.Entry) {
 		rule := policy.RuleID(name)
 		_, all := asked[bare(rule, netip.Addr{})]
-		inParts(part, each, func(e *timed.Entry) (dataplane.GrantSet, bool) {
-			key := bare(rule, e.Subject)
+		inParts(part, each, func(g group) (dataplane.GrantSet, bool) {
+			key := bare(rule, g.subject)
 			if set, is := asked[key]; is {
 				return set, true
 			}
@@ -154,19 +140,14 @@ func (s *Store) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantS
 	if err != nil {
 		return err
 	}
-	texts := map[policy.PortRange]policy.PortSet{}
 	return s.tables.ListGrants(slices.Sorted(maps.Keys(names)), func(name string, part []timed.Entry) {
-		inParts(part, each, func(e *timed.Entry) (dataplane.GrantSet, bool) {
+		inParts(part, each, func(g group) (dataplane.GrantSet, bool) {
 			set := names[name]
-			if set.IPv6 = e.Addr.Is6(); e.Protocol != 0 { // those of single ports share a set
-				r := policy.PortRange{Protocol: policy.Protocol(e.Protocol), First: e.Port, Last: e.Port}
-				if texts[r] == "" {
-					texts[r] = policy.NewPortSet(r)
-				}
-				set.Ports = texts[r]
+			if g.protocol != 0 { // those of single ports share a set
+				set.Ports = policy.NewPortSet(policy.PortRange{Protocol: policy.Protocol(g.protocol), First: g.port, Last: g.port})
 			}
-			set.Name = name + "-" + timed.Suffix(e.Addr)
-			return set, true
+			set.IPv6 = g.ipv6
+			return Named(set), true
 		})
 	})
 }
@@ -176,16 +157,25 @@ func bare(rule policy.RuleID, subject netip.Addr) dataplane.GrantSet {
 	return dataplane.GrantSet{Rule: rule, Subject: subject, IPv6: subject.Is6()}
 }
 
-// inParts hands over entries by the set that of returns.
-func inParts(entries []timed.Entry, each func(dataplane.GrantSet, []dataplane.Grant), of func(*timed.Entry) (dataplane.GrantSet, bool)) {
-	parts := map[dataplane.GrantSet][]dataplane.Grant{}
+// group is what the entries of one set of grants have in common.
+type group struct {
+	subject  netip.Addr
+	protocol uint8
+	port     uint16
+	ipv6     bool
+}
+
+// inParts hands over entries by the set that of returns, if it tells so.
+func inParts(entries []timed.Entry, each func(dataplane.GrantSet, []dataplane.Grant), of func(group) (dataplane.GrantSet, bool)) {
+	parts := map[group][]dataplane.Grant{}
 	for i := range entries {
 		e := &entries[i]
-		if set, is := of(e); is {
-			parts[set] = append(parts[set], dataplane.Grant{Addr: e.Addr, Timeout: e.Timeout, Comment: e.Comment, Uses: e.Uses})
-		}
+		g := group{e.Subject, e.Protocol, e.Port, e.Addr.Is6()}
+		parts[g] = append(parts[g], dataplane.Grant{Addr: e.Addr, Timeout: e.Timeout, Comment: e.Comment, Uses: e.Uses})
 	}
-	for set, part := range parts {
-		each(set, part)
+	for g, part := range parts {
+		if set, is := of(g); is {
+			each(set, part)
+		}
 	}
 }
