@@ -38,7 +38,7 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) (failed error) {
 		if p := e.plan[ref]; p != nil {
 			addrs = p.Addrs
 		}
-		closed, _, err := e.grants.TakeBack(ref, view, plan[ref].Asks, func() error { return e.flows.Record(addrs...) })
+		closed, err := e.grants.TakeBack(ref, view, plan[ref].Asks, func() error { return e.flows.Record(addrs...) })
 		if closed {
 			e.flows.Recheck(flows.PolicyChanged, addrs)
 		}

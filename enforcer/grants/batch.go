@@ -15,76 +15,85 @@ type batch struct {
 	at       reading
 	requests []*request // that it was made of
 	sets     []staged
-	ops      []dataplane.GrantOp // one for each of sets
-	grants   []dataplane.Grant   // of ops
+	changes  map[place]*grant        // of sets
+	without  map[policy.PodRef]error // pods that get nothing of what is left to write
+	part     []*staged               // the sets that are written at a time
+	ops      []dataplane.GrantOp     // one for each of part
+	grants   []dataplane.Grant       // of ops
+}
+
+// place is an address of a set.
+type place struct {
+	set  *set
+	addr [16]byte
 }
 
 // staged is the next grants of one set.
 type staged struct {
 	set     *set
-	op      int // its place in ops
 	changes []*grant
-	index   map[[16]byte]*grant // of changes, once they are many
-	added   int                 // changes of addresses that the set does not have yet
+	added   int // changes of addresses that the set does not have yet
 	err     error
 }
-
-// indexFrom is the number of changes from which on they have an index.
-const indexFrom = 16
 
 // grantsKept bounds the capacity that a batch keeps.
 const grantsKept = 4096
 
 // beginBatch begins the next batch. The caller holds mu.
-func (t *Table) beginBatch() { t.batch.begin(t.cfg.Clock.read()) }
-
-// begin empties the batch.
-func (b *batch) begin(at reading) {
-	b.at, b.requests = at, nil
+func (t *Table) beginBatch() {
+	b := &t.batch
 	for i := range b.sets {
 		st := &b.sets[i]
 		st.set.staged = 0
 		clear(st.changes)
 		*st = staged{changes: st.changes[:0]}
 	}
-	clear(b.ops)
-	clear(b.grants)
-	if b.sets, b.ops, b.grants = b.sets[:0], b.ops[:0], b.grants[:0]; cap(b.grants) > grantsKept {
-		b.grants = nil
-	}
+	clear(b.changes)
+	clear(b.without)
+	b.at, b.requests, b.sets = t.cfg.Clock.read(), nil, b.sets[:0]
 }
 
 // stage adds a reason to one address of a set, and returns the set's place in the
 // batch, whose result decides whether the address is open, or -1 where it is open already.
 func (b *batch) stage(s *set, a netip.Addr, r reason) int {
-	if s.staged > 0 {
-		if g := b.sets[s.staged-1].find(a); g != nil {
-			g.addTo(r, b.at.now)
-			return s.staged - 1
-		}
-	}
-	old, uncertain := s.at(a), s.uncertain[a]
-	if old != nil && !uncertain && old.reasons().covers(r.name, r.until) {
+	g, is := b.next(s, a), s.at(a)
+	open := is != nil && g == is && !s.uncertain[a]
+	if open && is.reasons().covers(r.name, r.until) {
 		return -1
 	}
-	g := s.copyOf(a)
-	if !g.addTo(r, b.at.now) && !uncertain {
+	if g == is {
+		g = s.copyOf(a)
+	}
+	if !g.addTo(r, b.at.now, s.key.Rule.Reuse()) && open {
 		return -1
 	}
 	return b.change(g)
 }
 
-// change adds the next grant of an address, which is not staged yet.
+// draft returns the next grant of an address, to be changed and given to change.
+func (b *batch) draft(s *set, a netip.Addr) *grant {
+	if g := b.next(s, a); g != s.at(a) {
+		return g
+	}
+	return s.copyOf(a)
+}
+
+// change adds the next grant of an address, unless it is staged already, and returns the set's place in
+// the batch.
 func (b *batch) change(g *grant) int {
-	s := g.set
+	s, at := g.set, place{g.set, g.addr}
 	if s.staged == 0 {
 		// Grow keeps the places that the batch has room for.
 		s.staged = len(b.sets) + 1
 		b.sets = slices.Grow(b.sets, 1)[:s.staged]
 		b.sets[s.staged-1].set = s
 	}
+	if b.changes[at] != nil {
+		return s.staged - 1
+	}
 	st := &b.sets[s.staged-1]
-	if st.append(g); s.entries[g.addr] == nil {
+	b.changes[at], st.changes = g, append(st.changes, g)
+	if s.entries[g.addr] == nil {
 		st.added++
 	}
 	return s.staged - 1
@@ -93,97 +102,59 @@ func (b *batch) change(g *grant) int {
 // next returns the grant of an address after the batch, nil for none.
 func (b *batch) next(s *set, a netip.Addr) *grant {
 	if s.staged > 0 && a.Is6() == s.key.IPv6 {
-		if g := b.sets[s.staged-1].find(a); g != nil {
+		if g := b.changes[place{s, a.As16()}]; g != nil {
 			return g
 		}
 	}
 	return s.at(a)
 }
 
-func (st *staged) find(a netip.Addr) *grant {
-	key := a.As16()
-	if st.index != nil {
-		return st.index[key]
-	}
-	for _, g := range st.changes {
-		if g.addr == key {
-			return g
-		}
-	}
-	return nil
-}
-
-func (st *staged) append(g *grant) {
-	st.changes = append(st.changes, g)
-	switch n := len(st.changes); {
-	case n == indexFrom:
-		st.index = map[[16]byte]*grant{}
-		for _, g := range st.changes {
-			st.index[g.addr] = g
-		}
-	case n > indexFrom:
-		st.index[g.addr] = g
-	}
-}
-
 // writeBatch writes the batch to the kernel, and then the acknowledged grants to the
 // table. The result of each set is in its err. The sets of lasting rules come first: a pod of
 // which one is not written gets nothing of the others. The caller holds mu.
 func (t *Table) writeBatch() {
-	b := &t.batch
-	count := 0
-	for i := range b.sets {
-		count += len(b.sets[i].changes)
-	}
-	b.ops, b.grants = slices.Grow(b.ops, len(b.sets)), slices.Grow(b.grants, count)
-	failed := t.writePart(true, t.makeRoom())
-	t.writePart(false, failed)
+	t.makeRoom()
+	t.writePart(true)
+	t.writePart(false)
 	t.noteShare()
 }
 
-// writePart writes the sets of lasting rules, or the others, but those of pods in without. It adds
-// the pods to these with a set of a lasting rule that was not written.
-func (t *Table) writePart(lasting bool, without map[policy.PodRef]error) map[policy.PodRef]error {
+// writePart writes the sets of lasting rules, or the others.
+func (t *Table) writePart(lasting bool) {
 	b := &t.batch
-	first := len(b.ops)
-	for i := range b.sets {
-		st, begin := &b.sets[i], len(b.grants)
-		if st.set.key.Rule.Lasting() != lasting {
-			continue
-		}
-		if err := without[st.set.key.Pod]; err != nil {
-			st.err = err
-		} else {
+	part, ops, grants := b.part[:0], b.ops[:0], b.grants[:0]
+	for _, ofRules := range [...]bool{true, false} {
+		for i := range b.sets {
+			st, rule, begin := &b.sets[i], b.sets[i].set.key.Rule, len(grants)
+			if rule.Lasting() != lasting || (rule != "") != ofRules {
+				continue
+			}
+			if st.err = b.without[st.set.key.Pod]; st.err != nil {
+				continue
+			}
 			for _, g := range st.changes {
-				b.grants = append(b.grants, t.render(g, b.at))
+				grants = append(grants, t.render(g, b.at))
 			}
-		}
-		st.op = len(b.ops)
-		b.ops = append(b.ops, dataplane.GrantOp{Set: st.set.key, Grants: b.grants[begin:]})
-	}
-	if first == len(b.ops) {
-		return without
-	}
-	t.cfg.Kernel.ApplyGrants(b.ops[first:])
-	for i := range b.sets {
-		st := &b.sets[i]
-		if st.set.key.Rule.Lasting() != lasting {
-			continue
-		}
-		if st.err == nil {
-			if st.err = b.ops[st.op].Err; st.err != nil {
-				t.cfg.WriteFailed()
-			}
-			t.store(st)
-		}
-		if st.err != nil && lasting && without[st.set.key.Pod] == nil {
-			if without == nil {
-				without = map[policy.PodRef]error{}
-			}
-			without[st.set.key.Pod] = fmt.Errorf("not written without the rules that deny or pass: %w", st.err)
+			part, ops = append(part, st), append(ops, dataplane.GrantOp{Set: st.set.key, Grants: grants[begin:]})
 		}
 	}
-	return without
+	if len(ops) > 0 {
+		t.cfg.Kernel.ApplyGrants(ops)
+	}
+	for i, st := range part {
+		if st.err = ops[i].Err; st.err != nil {
+			t.cfg.WriteFailed()
+		}
+		if pod := st.set.key.Pod; st.err != nil && lasting && b.without[pod] == nil {
+			b.without[pod] = fmt.Errorf("not written without the rules that deny or pass: %w", st.err)
+		}
+		t.store(st)
+	}
+	clear(ops)
+	clear(grants)
+	if b.part, b.ops, b.grants = part, ops, grants; cap(grants) > grantsKept {
+		b.grants = nil
+	}
 }
 
 // store brings the result of a set into the table.

@@ -143,7 +143,7 @@ func TestAFullQueueIsAnError(t *testing.T) {
 			t.Fatalf("callback %d: %v", i, err)
 		}
 	}
-	fatal.Await(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
+	fatal.Await(t, "the end of the writer", func() bool { return !w.writing() })
 }
 
 // A callback may grant again, and the grants are the caller's own again once GrantThen has

@@ -20,14 +20,12 @@ import (
 // another pod's in the next snapshot leaves no grant of a rule behind.
 func (t *Table) CarryOver(last, next *policy.Snapshot) (c Carried, err error) {
 	if next != nil {
+		var pods []policy.PodRef
+		for _, v := range next.Views {
+			pods = append(pods, v.Pod.PodRef)
+		}
 		t.mu.Lock()
-		t.addPods(func(yield func(policy.PodRef) bool) {
-			for _, v := range next.Views {
-				if !yield(v.Pod.PodRef) {
-					return
-				}
-			}
-		})
+		t.addPods(pods...)
 		t.mu.Unlock()
 	}
 	var d difference
@@ -254,52 +252,39 @@ func (t *Table) carryPart(of *carrying, part []source) (n int, err error) {
 	for n < len(part) && staged < batchGrants {
 		s := &part[n]
 		n++
-		g := s.set.at(s.addr)
-		if g != nil {
-			if r := g.reasons().of(s.name); r != nil {
-				staged += t.carryLive(of.p, s, *r, &room)
-			}
+		var live *reason
+		if g := s.set.at(s.addr); g != nil {
+			live = g.reasons().of(s.name)
 		}
-		if r := s.set.past[s.addr].of(s.name); r != nil {
-			staged += t.carryPast(of.p, s, *r)
+		past := s.set.past[s.addr].of(s.name)
+		if live == nil && past == nil {
+			continue
 		}
-		if s.again && g != nil && s.set.uncertain[s.addr] && t.batch.next(s.set, s.addr) == g { // the grants that it was made of may be gone
-			t.batch.change(s.set.copyOf(s.addr))
+		if s.again && live != nil && s.set.uncertain[s.addr] { // the grants that it was made of may be gone
+			t.batch.change(t.batch.draft(s.set, s.addr))
 			staged++
+		}
+		for to, by := range t.takers(of.p, s.takenBy, &s.set.key) {
+			if to == s.set {
+				continue
+			}
+			staged++
+			if past != nil && !to.key.Rule.Lasting() {
+				t.remember(to, s.addr, reasons{past.takenBy(by)})
+			}
+			comes := !to.key.Rule.Lasting() && t.batch.next(to, s.addr) == nil
+			if live == nil || comes && room <= 0 {
+				continue // the next answer opens it
+			}
+			if comes {
+				room--
+			}
+			t.batch.stage(to, s.addr, live.takenBy(by))
+			t.outlast(of.p, s.addr, nil)
 		}
 	}
 	t.writeBatch()
 	return n, of.result(&t.batch)
-}
-
-// carryLive stages an open address for the sets that take it over, and returns for how many.
-func (t *Table) carryLive(p *podGrants, s *source, r reason, room *int) (staged int) {
-	for to, by := range t.takers(p, s.takenBy, &s.set.key) {
-		if to == s.set {
-			continue
-		}
-		if t.batch.next(to, s.addr) == nil && !to.key.Rule.Lasting() {
-			if *room <= 0 {
-				continue // the next answer opens it
-			}
-			*room--
-		}
-		t.batch.stage(to, s.addr, r.takenBy(by))
-		t.outlast(p, s.addr, nil)
-		staged++
-	}
-	return staged
-}
-
-// carryPast has the sets that take over an address remember that it was open.
-func (t *Table) carryPast(p *podGrants, s *source, r reason) (noted int) {
-	for to, by := range t.takers(p, s.takenBy, &s.set.key) {
-		if to != s.set && !to.key.Rule.Lasting() {
-			t.remember(to, s.addr, reasons{r.takenBy(by)})
-			noted++
-		}
-	}
-	return noted
 }
 
 // result takes in what was written of a part.

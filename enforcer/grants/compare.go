@@ -120,22 +120,18 @@ func differs(s *set, want, is *dataplane.Grant, coexisting bool) bool {
 // Repair writes the grants again that Verify found, and removes foreign ones: those of rules that
 // deny or pass are written first and removed last.
 func (t *Table) Repair(found []Deviation) error {
-	var sets [][]Deviation
-	for i, d := range found {
-		if i == 0 || found[i-1].Set != d.Set {
-			sets = append(sets, nil)
+	for _, remove := range [...]bool{false, true} {
+		for rest := found; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && rest[n].Set == rest[0].Set {
+				n++
+			}
+			if err := t.repairSet(rest[:n], remove); err != nil {
+				return err
+			}
+			rest = rest[n:]
 		}
-		sets[len(sets)-1] = append(sets[len(sets)-1], d)
-	}
-	for _, of := range sets {
-		if err := t.repairSet(of, false); err != nil {
-			return err
-		}
-	}
-	for _, of := range slices.Backward(sets) {
-		if err := t.repairSet(of, true); err != nil {
-			return err
-		}
+		slices.Reverse(found)
 	}
 	return nil
 }
@@ -158,8 +154,9 @@ func (t *Table) repairSet(found []Deviation, remove bool) error {
 			ops = append(ops, g)
 		}
 	}
-	if err := t.apply(key, remove, ops); !remove || !dataplane.IsNoSet(err) {
-		return err
+	err := t.apply(key, remove, ops)
+	if remove {
+		return ignoreNoSet(err)
 	}
-	return nil
+	return err
 }

@@ -52,11 +52,11 @@ func (t *Table) active(g *grant, since monotonic) bool {
 	if since > tracked.listed {
 		since = tracked.listed - monotonic(connectionsEvery)
 	}
-	from := []netip.Addr{s.subject}
-	if s.key.Rule == "" {
-		from = s.of.addrs()
+	sources := s.of.addrs
+	if s.key.Rule != "" {
+		sources = []netip.Addr{s.subject}
 	}
-	for _, source := range from {
+	for _, source := range sources {
 		for _, c := range tracked.all[[2]netip.Addr{source, g.address()}] {
 			if tracked.listed-monotonic(c.Idle) >= since && s.key.Ports.Contains(c.Protocol, c.Dialled.Port()) {
 				return true
@@ -64,12 +64,4 @@ func (t *Table) active(g *grant, since monotonic) bool {
 		}
 	}
 	return false
-}
-
-// addrs returns the addresses of the pod. The caller holds Table.mu.
-func (p *podGrants) addrs() (out []netip.Addr) {
-	for _, v := range p.views {
-		out = append(out, v.Pod.IPs...)
-	}
-	return out
 }

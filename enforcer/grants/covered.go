@@ -35,7 +35,7 @@ func (p *podGrants) cover(g *policy.Grant, until monotonic) bool {
 	to := target{g.Rule, g.Ports}
 	subjects := p.subjectsOf(to)
 	for _, subject := range subjects {
-		if !p.get(to, subject).covers(g.Addrs, subject.Is4(), g.Name, until) {
+		if !p.of[slot{to, subject}].covers(g.Addrs, subject.Is4(), g.Name, until) {
 			return false
 		}
 	}

@@ -3,6 +3,7 @@ package grants
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -64,12 +65,11 @@ func (t *Table) AtBound() (pods []policy.PodRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for ref, p := range *t.pods.Load() {
-		atBound := func(kind int) bool {
-			own := p.held[kind]
-			return own > 0 && t.bounds[kind].Room(own, t.held[kind])*(spareShare-1) <= own
-		}
-		if atBound(accepts) || atBound(lasts) {
-			pods = append(pods, ref)
+		for kind, own := range p.held {
+			if own > 0 && t.bounds[kind].Room(own, t.held[kind])*(spareShare-1) <= own {
+				pods = append(pods, ref)
+				break
+			}
 		}
 	}
 	slices.SortFunc(pods, policy.PodRef.Compare)
@@ -78,10 +78,8 @@ func (t *Table) AtBound() (pods []policy.PodRef) {
 
 // count notes that the set has n entries more. The caller holds Table.mu.
 func (s *set) count(n int) {
-	if s.of != nil {
-		s.of.held[s.kind()] += n
-		s.table.held[s.kind()] += n
-	}
+	s.of.held[s.kind()] += n
+	s.table.held[s.kind()] += n
 }
 
 // errFull is the error of a grant of a lasting rule for which its pod has no room.
@@ -90,59 +88,44 @@ var errFull = fmt.Errorf("the pod has as many addresses of rules that deny or pa
 // makeRoom ends grants of the pods for which the batch has more than they may hold: those that
 // are not in use first, and of these the ones that end soonest. More end than needed, so that a
 // pod at its bound is not searched for every answer. Connections that they admitted stay. Grants
-// of lasting rules do not end. It returns the pods that get none. The caller holds mu.
-func (t *Table) makeRoom() (without map[policy.PodRef]error) {
+// of lasting rules do not end. The batch is without the pods that get none. The caller holds mu.
+func (t *Table) makeRoom() {
 	b := &t.batch
-	refuse := func(pod policy.PodRef, err error) {
-		if without == nil {
-			without = map[policy.PodRef]error{}
-		}
-		without[pod] = err
-	}
 	for i := range b.sets {
-		if st := &b.sets[i]; st.set.of != nil {
-			st.set.of.adds[st.set.kind()] += st.added
-		}
+		b.sets[i].set.of.adds[b.sets[i].set.kind()] += b.sets[i].added
 	}
 	for i := range b.sets {
 		s := b.sets[i].set
-		if s.of == nil {
-			continue
-		}
 		adds := s.of.adds
 		s.of.adds = [2]int{}
 		bound := &t.bounds[accepts]
 		if s.of.held[accepts]+adds[accepts] > bound.Each*3/4 {
 			t.listConnectionsSoon()
 		}
-		var ends []*grant
 		n := adds[accepts] - bound.Room(s.of.held[accepts], t.held[accepts])
 		if t.listingSoon.Load() {
 			n -= bound.Each / 4 // until it is known what is in use
 		}
-		if adds[accepts] > 0 && n > 0 {
-			ends = t.soonest(s.of.sets, n+bound.Each/spareShare)
-		}
 		if adds[lasts] > 0 && adds[lasts] > t.bounds[lasts].Room(s.of.held[lasts], t.held[lasts]) {
-			refuse(s.key.Pod, errFull)
-			continue
+			b.without[s.key.Pod] = errFull
+		} else if adds[accepts] > 0 && n > 0 {
+			t.evict(s.of.sets, n+bound.Each/spareShare)
 		}
-		if err := t.endEarly(ends); err != nil {
-			refuse(s.key.Pod, err)
-		}
-	}
-	if t.cfg.SetMax == 0 {
-		return without
 	}
 	for i := range b.sets {
-		st := &b.sets[i]
-		if n := len(st.set.entries) + st.added - t.cfg.SetMax; n > 0 && st.set.of != nil && st.set.key.Rule == "" && without[st.set.key.Pod] == nil {
-			if err := t.endEarly(t.soonest([]*set{st.set}, n+t.cfg.SetMax/64)); err != nil {
-				refuse(st.set.key.Pod, err)
-			}
+		s := b.sets[i].set
+		n := len(s.entries) + b.sets[i].added - t.cfg.SetMax
+		if t.cfg.SetMax > 0 && n > 0 && s.key.Rule == "" && b.without[s.key.Pod] == nil {
+			t.evict([]*set{s}, n+t.cfg.SetMax/64)
 		}
 	}
-	return without
+}
+
+// evict ends n of the grants of sets of a pod, which gets none where the kernel refuses.
+func (t *Table) evict(sets []*set, n int) {
+	if err := t.endEarly(t.soonest(sets, n)); err != nil {
+		t.batch.without[sets[0].key.Pod] = err
+	}
 }
 
 // listConnectionsSoon has connections listed ahead of an end of grants that are not in use, unless
@@ -218,20 +201,19 @@ func (t *Table) end(grants []*grant) map[*set]error {
 	if len(grants) == 0 {
 		return nil
 	}
-	var ops []dataplane.GrantOp
-	of := map[*set]int{} // in ops
+	removed := map[*set][]dataplane.Grant{}
 	for _, g := range grants {
-		i, there := of[g.set]
-		if !there {
-			i = len(ops)
-			of[g.set], ops = i, append(ops, dataplane.GrantOp{Set: g.set.key, Remove: true})
-		}
-		ops[i].Grants = append(ops[i].Grants, dataplane.Grant{Addr: g.address()})
+		removed[g.set] = append(removed[g.set], dataplane.Grant{Addr: g.address()})
 		g.doubt()
+	}
+	sets := slices.SortedFunc(maps.Keys(removed), func(a, b *set) int { return cmp.Compare(b.key.Rule, a.key.Rule) }) // by kinds of writers
+	ops := make([]dataplane.GrantOp, len(sets))
+	for i, s := range sets {
+		ops[i] = dataplane.GrantOp{Set: s.key, Remove: true, Grants: removed[s]}
 	}
 	t.cfg.Kernel.ApplyGrants(ops)
 	failed := map[*set]error{}
-	for s, i := range of {
+	for i, s := range sets {
 		if ops[i].Err != nil {
 			failed[s] = ops[i].Err
 		}

@@ -1,73 +1,69 @@
 package grants
 
 import (
-	"container/heap"
+	"cmp"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 )
 
-// deadlines is the queue of all grants of the table, a heap by the moment at which each is due. A grant
-// that was extended meanwhile is queued again when its place comes up.
-type deadlines []deadline
-
-// deadline is the moment for which a grant is in the queue.
-type deadline struct {
-	at    monotonic
-	grant *grant
+// deadlines is the queue of all grants of the table, by the second in which each is due.
+type deadlines struct {
+	of    map[uint32][]*grant
+	first uint32 // no earlier second has grants
 }
 
-func (d deadlines) Len() int           { return len(d) }
-func (d deadlines) Less(i, j int) bool { return d[i].at < d[j].at }
-func (d deadlines) Swap(i, j int) {
-	d[i], d[j] = d[j], d[i]
-	d[i].grant.place, d[j].grant.place = i+1, j+1
+func secondOf(m monotonic) uint32 {
+	return uint32(min(max(int64(m)/int64(time.Second), 0), math.MaxUint32))
 }
 
-// Push implements heap.Interface.
-func (d *deadlines) Push(x any) {
-	*d = append(*d, x.(deadline))
-	(*d)[len(*d)-1].grant.place = len(*d)
-}
-
-// Pop implements heap.Interface.
-func (d *deadlines) Pop() any {
-	last := len(*d) - 1
-	g := (*d)[last].grant
-	(*d)[last] = deadline{}
-	*d, g.place = (*d)[:last], 0
-	return g
-}
-
-// remove takes a grant out of the queue.
+// remove takes a grant out of the queue, if it has a place there.
 func (d *deadlines) remove(g *grant) {
-	if g.place > 0 {
-		heap.Remove(d, g.place-1)
+	if g.place == 0 {
+		return
+	}
+	all := d.of[g.second]
+	last := len(all) - 1
+	all[g.place-1], all[last].place = all[last], g.place
+	g.place, all[last] = 0, nil
+	if d.of[g.second] = all[:last]; last == 0 {
+		delete(d.of, g.second)
 	}
 }
 
-// enqueueAt gives a grant its place in the queue for a moment.
+// enqueueAt moves a grant to its place in the queue for a moment.
 func (d *deadlines) enqueueAt(at monotonic, g *grant) {
-	if g.place > 0 {
-		(*d)[g.place-1].at = at
-		heap.Fix(d, g.place-1)
-	} else {
-		heap.Push(d, deadline{at, g})
+	d.remove(g)
+	if g.second = secondOf(at); len(d.of) == 0 {
+		*d = deadlines{map[uint32][]*grant{}, g.second} // a map does not shrink
 	}
+	d.first = min(d.first, g.second)
+	d.of[g.second] = append(d.of[g.second], g)
+	g.place = int32(len(d.of[g.second]))
 }
 
-// enqueue gives a grant a place in the queue, if it has none or only a later one.
-func (d *deadlines) enqueue(g *grant) {
-	if at := g.due(); g.place == 0 || at < (*d)[g.place-1].at {
-		d.enqueueAt(at, g)
-	}
-}
+// enqueue moves a grant to the moment at which it is due.
+func (d *deadlines) enqueue(g *grant) { d.enqueueAt(g.due(), g) }
 
 // due removes and returns at most n grants whose moment is not after now.
 func (d *deadlines) due(now monotonic, n int) (out []*grant) {
-	for len(*d) > 0 && (*d)[0].at <= now && len(out) < n {
-		out = append(out, heap.Pop(d).(*grant))
+	for last := secondOf(now); len(d.of) > 0 && d.first <= last; {
+		all := d.of[d.first]
+		for i := len(all); i > 0 && len(out) < n; i-- {
+			if g := all[i-1]; d.first < last || g.due() <= now {
+				d.remove(g)
+				out = append(out, g)
+			}
+		}
+		if len(out) == n || len(d.of[d.first]) > 0 {
+			return out
+		}
+		d.first = math.MaxUint32
+		for second := range d.of {
+			d.first = min(d.first, second)
+		}
 	}
 	return out
 }
@@ -82,17 +78,15 @@ const expiryRetry = time.Second
 // Expire removes grants whose deadline has passed from the kernel. Connections that they
 // admitted stay. A grant that the kernel refuses to remove is tried again after a second,
 // and ends by the kernel's own timeout at the latest.
-func (t *Table) Expire() error {
+func (t *Table) Expire() (failed error) {
 	now := t.cfg.Clock.read().now
-	var failed error
 	var uses []*grant
 	for n := expiryPart; n == expiryPart; {
 		var err error
-		if n, uses, err = t.expire(now, uses); err != nil {
-			failed = err
-		}
+		n, uses, err = t.expire(now, uses)
+		failed = cmp.Or(err, failed)
 	}
-	return errors.Join(failed, t.judge(uses))
+	return errors.Join(failed, t.judge(uses, now))
 }
 
 // expire ends a part of the grants that are due, and returns how many were due. It appends
@@ -106,8 +100,6 @@ func (t *Table) expire(now monotonic, uses []*grant) (n int, judge []*grant, fai
 		switch {
 		case g.toJudge(now):
 			uses = append(uses, g) // judge gives it a place again
-		case g.due() > now:
-			t.deadlines.enqueue(g)
 		case g.set.key.Rule.Lasting():
 			lasting = append(lasting, g)
 		default:

@@ -13,15 +13,17 @@ import (
 )
 
 // grant is one address of a set. A node has 100,000: it is kept small. A grant in the table is immutable but
-// for place and uses, which need Table.mu, and but for until, renew, asked and used of its reasons, which need
+// for second, place and uses, which need Table.mu, and but for until, renew, asked and used of its reasons, which need
 // the set's lock too: any other change replaces it.
 type grant struct {
-	set   *set
-	addr  [16]byte  // IPv4 as mapped into IPv6
-	one   [1]reason // the only reason; without a deadline: there is none
-	more  *[]reason // several; nil: one has it
-	uses  uint64    // the kernel's number when the grant was listed last
-	place int       // in the queue, from 1; 0: it has none
+	set  *set
+	addr [16]byte  // IPv4 as mapped into IPv6
+	one  [1]reason // the only reason; without a deadline: there is none
+	more *[]reason // several; nil: one has it
+	uses uint64    // the kernel's number when the grant was listed last
+	// second and place are where the queue has the grant, from 1; 0: it does not.
+	second uint32
+	place  int32
 }
 
 // address is the address of the grant.
@@ -69,26 +71,20 @@ func (g *grant) add(r reason, now monotonic) bool {
 	return changed
 }
 
-// addTo is add, or for a grant of a lasting rule addLasting by the rule's own time.
-func (g *grant) addTo(r reason, now monotonic) bool {
-	rule := g.set.key.Rule
-	if !rule.Lasting() {
+// addTo is add, but for a grant of a lasting rule, which ends as a whole: there the name counts for a time at
+// least, and a name that has no room is noted as an unreadable one.
+func (g *grant) addTo(r reason, now monotonic, least time.Duration) bool {
+	if !g.set.key.Rule.Lasting() {
 		return g.add(r, now)
 	}
-	r.until = max(r.until, now+monotonic(rule.Reuse()))
-	g.addLasting(r, now)
-	return true
-}
-
-// addLasting is add for a grant of a lasting rule, which ends as a whole. A name that has no
-// room is noted as an unreadable one.
-func (g *grant) addLasting(r reason, now monotonic) {
+	r.until = max(r.until, now+monotonic(least))
 	all := slices.DeleteFunc(g.reasons(), func(o reason) bool { return o.until < now })
 	if len(all) >= reasonsMax && all.of(r.name) == nil {
 		r.name, r.by = unreadable, matches{}
 	}
 	g.setReasons(append(slices.DeleteFunc(all, func(o reason) bool { return o.name == r.name }), r))
 	g.extend(g.until())
+	return true
 }
 
 // extend moves all deadlines.

@@ -2,6 +2,7 @@ package grants
 
 import (
 	"errors"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -53,19 +54,18 @@ func (t *Table) OnInUse(f func([]policy.NameInUse)) { t.inUse = f }
 // lost ones. Where the views are the first that renew what is in use, the names of open addresses are
 // judged too. The caller holds mu.
 func (t *Table) setViews(p *podGrants, views []*policy.View, lost func(netip.Addr) bool) {
-	var subjects []netip.Addr
+	var subjects, addrs []netip.Addr
 	p.views = slices.DeleteFunc(views, func(v *policy.View) bool { return v == nil })
 	var latest *policy.View
 	for _, v := range p.views {
-		if latest = v; !v.Ordered() {
-			continue
-		}
+		latest, addrs = v, append(addrs, v.Pod.IPs...)
 		for _, a := range v.Pod.IPs {
-			if !slices.Contains(subjects, a) && !lost(a) {
+			if v.Ordered() && !slices.Contains(subjects, a) && !lost(a) {
 				subjects = append(subjects, a)
 			}
 		}
 	}
+	p.addrs = addrs
 	p.mu.Lock()
 	p.subjects = subjects
 	p.mu.Unlock()
@@ -76,20 +76,30 @@ func (t *Table) setViews(p *podGrants, views []*policy.View, lost func(netip.Add
 		return
 	}
 	now := t.cfg.Clock.read().now
-	for _, s := range p.all() {
-		if s.key.Rule.Lasting() {
-			continue
-		}
-		s.mu.Lock()
-		for _, g := range s.entries {
-			all := g.reasons()
-			for i := range all {
-				r := &all[i]
-				r.renew = r.renew || r.until > now && !r.asked
+	for g, r := range p.accepted() {
+		g.set.mu.Lock()
+		r.renew = r.renew || r.until > now && !r.asked
+		g.set.mu.Unlock()
+		t.deadlines.enqueue(g)
+	}
+}
+
+// accepted yields the names of a pod's grants, but for those of lasting rules. The caller holds Table.mu.
+func (p *podGrants) accepted() iter.Seq2[*grant, *reason] {
+	return func(yield func(*grant, *reason) bool) {
+		for _, s := range p.all() {
+			if s.key.Rule.Lasting() {
+				continue
 			}
-			t.deadlines.enqueue(g)
+			for _, g := range s.entries {
+				all := g.reasons()
+				for i := range all {
+					if !yield(g, &all[i]) {
+						return
+					}
+				}
+			}
 		}
-		s.mu.Unlock()
 	}
 }
 
@@ -120,27 +130,26 @@ func (g *grant) toJudge(now monotonic) bool {
 	return slices.ContainsFunc(g.reasons(), func(r reason) bool { return r.renew && r.until <= now })
 }
 
-// judge judges grants for use, and gives the names in use to the proxy. Where the kernel does not
-// tell, all names are: the answer decides.
-func (t *Table) judge(due []*grant) error {
+// namesInUse are names in use, by their pods.
+type namesInUse map[policy.PodRef]map[fqdn.Name]*policy.NameInUse
+
+// judge judges grants for use that were due at a moment, and gives the names in use to the proxy. Where the
+// kernel does not tell, all names are: the answer decides.
+func (t *Table) judge(due []*grant, now monotonic) error {
 	if len(due) == 0 {
 		return nil
 	}
-	listed, err := t.listUses(due)
-	more := false
-	for part := range slices.Chunk(due, expiryPart) {
-		more = t.noteUses(part, listed) || more
-	}
-	if more {
+	idle, err := t.listUses(due, now)
+	if idle {
 		err = errors.Join(err, t.listConnections())
 	}
-	names := map[policy.PodRef]map[fqdn.Name]*policy.NameInUse{}
+	names := namesInUse{}
 	for part := range slices.Chunk(due, expiryPart) {
-		t.judgePart(part, err != nil, names)
+		t.judgePart(part, now, err != nil, names)
 	}
 	var out []policy.NameInUse
 	for pod, of := range names {
-		t.hold(pod, of)
+		t.hold(pod, of, now)
 		for _, in := range of {
 			out = append(out, *in)
 		}
@@ -153,10 +162,9 @@ func (t *Table) judge(due []*grant) error {
 
 // judgePart judges a part of the grants that are due: new grants wait for no more. It adds the
 // names in use, which with unknown are all.
-func (t *Table) judgePart(due []*grant, unknown bool, names map[policy.PodRef]map[fqdn.Name]*policy.NameInUse) {
+func (t *Table) judgePart(due []*grant, now monotonic, unknown bool, names namesInUse) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.cfg.Clock.read().now
 	for _, g := range due {
 		switch {
 		case !g.current():
@@ -173,8 +181,7 @@ func (t *Table) judgePart(due []*grant, unknown bool, names map[policy.PodRef]ma
 				continue
 			}
 			r.renew = false
-			inUse := unknown || r.used || t.active(g, r.since)
-			if inUse && t.reuse(g.set, r.name) != nil && note(names, g, r.name) {
+			if (unknown || r.used || t.active(g, r.since)) && t.reuse(g.set, r.name) != nil && names.add(g, r.name) {
 				r.asked, r.until = true, now+monotonic(min(renewWait, max(t.cfg.Hold, renewWaitLeast)))
 			}
 		}
@@ -183,39 +190,19 @@ func (t *Table) judgePart(due []*grant, unknown bool, names map[policy.PodRef]ma
 	}
 }
 
-// noteUses notes the use of grants that were listed, and tells whether one has a name that packets
-// do not show to be in use.
-func (t *Table) noteUses(due []*grant, listed map[dataplane.GrantSet]map[netip.Addr]uint64) (more bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.cfg.Clock.read().now
-	for _, g := range due {
-		if !g.current() {
-			continue
-		}
-		g.set.mu.Lock()
-		g.noteUses(listed[g.set.key][g.address()])
-		g.set.mu.Unlock()
-		more = more || slices.ContainsFunc(g.reasons(), func(r reason) bool { return r.renew && r.until <= now && !r.used })
-	}
-	return more
-}
-
-// note adds a name in use, unless there are too many of the pod.
-func note(names map[policy.PodRef]map[fqdn.Name]*policy.NameInUse, g *grant, name fqdn.Name) bool {
+// add adds a name in use, unless there are too many of the pod.
+func (n namesInUse) add(g *grant, name fqdn.Name) bool {
 	pod := g.set.key.Pod
-	of := names[pod]
-	if of == nil {
-		of = map[fqdn.Name]*policy.NameInUse{}
-		names[pod] = of
+	if n[pod] == nil {
+		n[pod] = map[fqdn.Name]*policy.NameInUse{}
 	}
-	in := of[name]
+	in := n[pod][name]
 	if in == nil {
-		if len(of) >= namesInUseMax {
+		if len(n[pod]) >= namesInUseMax {
 			return false
 		}
 		in = &policy.NameInUse{Pod: pod, Name: name}
-		of[name] = in
+		n[pod][name] = in
 	}
 	if a := g.address(); !slices.Contains(in.Due, a) {
 		in.Due = append(in.Due, a)
@@ -223,27 +210,18 @@ func note(names map[policy.PodRef]map[fqdn.Name]*policy.NameInUse, g *grant, nam
 	return true
 }
 
-// hold fills in the addresses that are open for names of a pod, or were up to now.
-func (t *Table) hold(pod policy.PodRef, names map[fqdn.Name]*policy.NameInUse) {
+// hold fills in the addresses that are open for names of a pod, or were up to a moment.
+func (t *Table) hold(pod policy.PodRef, names map[fqdn.Name]*policy.NameInUse, now monotonic) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.cfg.Clock.read().now
-	seen := map[fqdn.Name]map[netip.Addr]bool{}
-	for _, s := range t.pod(pod).all() {
-		for _, g := range s.entries {
-			a, all := g.address(), g.reasons()
-			for i := range all {
-				in := names[all[i].name]
-				if in == nil || all[i].until < now-monotonic(expiryRetry) || s.key.Rule.Lasting() || seen[in.Name][a] {
-					continue
-				}
-				if seen[in.Name] == nil {
-					seen[in.Name] = map[netip.Addr]bool{}
-				}
-				seen[in.Name][a] = true
-				in.Held = append(in.Held, a)
-			}
+	for g, r := range t.pod(pod).accepted() {
+		if in := names[r.name]; in != nil && r.until >= now-monotonic(expiryRetry) {
+			in.Held = append(in.Held, g.address())
 		}
+	}
+	for _, in := range names {
+		slices.SortFunc(in.Held, netip.Addr.Compare)
+		in.Held = slices.Compact(in.Held)
 	}
 }
 
@@ -262,26 +240,37 @@ func (t *Table) reuse(s *set, name fqdn.Name) *policy.Opening {
 	return nil
 }
 
-// listUses returns the uses, other than 0, in the sets of the grants that are due.
-func (t *Table) listUses(due []*grant) (map[dataplane.GrantSet]map[netip.Addr]uint64, error) {
-	listed := map[dataplane.GrantSet]map[netip.Addr]uint64{}
-	for i := range due {
-		listed[due[i].set.key] = nil
+// listUses notes the uses that the kernel tells of the grants that were due at a moment, and tells whether a name
+// of them shows none.
+func (t *Table) listUses(due []*grant, now monotonic) (idle bool, err error) {
+	uses, sets := map[*set]map[netip.Addr]uint64{}, map[dataplane.GrantSet]*set{}
+	for _, g := range due {
+		if uses[g.set] == nil {
+			uses[g.set], sets[g.set.key] = map[netip.Addr]uint64{}, g.set
+		}
 	}
-	err := t.cfg.Kernel.ListGrants(slices.Collect(maps.Keys(listed)), func(key dataplane.GrantSet, part []dataplane.Grant) {
-		of, due := listed[key]
+	err = t.cfg.Kernel.ListGrants(slices.Collect(maps.Keys(sets)), func(key dataplane.GrantSet, part []dataplane.Grant) {
+		of := uses[sets[key]]
 		for i := range part {
-			if !due || part[i].Uses == 0 { // a set that shares its name, or a grant that is idle
-				continue
+			if of != nil && part[i].Uses != 0 { // else the set shares its name, or the grant is idle
+				of[part[i].Addr] = part[i].Uses
 			}
-			if of == nil {
-				of = map[netip.Addr]uint64{}
-				listed[key] = of
-			}
-			of[part[i].Addr] = part[i].Uses
 		}
 	})
-	return listed, err
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for s, of := range uses {
+		s.mu.Lock()
+		for a, n := range of {
+			if g := s.at(a); g != nil && g.toJudge(now) {
+				g.noteUses(n)
+			}
+		}
+		s.mu.Unlock()
+	}
+	return slices.ContainsFunc(due, func(g *grant) bool {
+		return g.current() && slices.ContainsFunc(g.reasons(), func(r reason) bool { return r.renew && r.until <= now && !r.used })
+	}), err
 }
 
 // Keep tells that the query for a name in use ended without some of its addresses, which the
@@ -300,7 +289,12 @@ func (t *Table) Keep(in *policy.NameInUse, left []netip.Addr, answered bool) (ke
 	}
 	at := t.cfg.Clock.read()
 	t.beginBatch()
-	alone := t.keptOf(p, in.Name, at.now)
+	alone := map[netip.Addr]bool{} // that are open for the name by their connections
+	for g, r := range p.accepted() {
+		if r.name == in.Name && r.held != 0 && r.until > at.now {
+			alone[g.address()] = true
+		}
+	}
 	var staged []int // the place in the batch of each of kept
 	for _, s := range p.all() {
 		if s.key.Rule.Lasting() {
@@ -312,8 +306,14 @@ func (t *Table) Keep(in *policy.NameInUse, left []netip.Addr, answered bool) (ke
 			if g == nil || g.reasons().of(in.Name) == nil {
 				continue
 			}
-			t.endWait(s, g.reasons().of(in.Name), at.now)
-			r := *g.reasons().of(in.Name)
+			is := g.reasons().of(in.Name)
+			if is.asked { // its wait for the answer ends
+				s.mu.Lock()
+				is.asked, is.until = false, at.now
+				s.mu.Unlock()
+				t.deadlines.enqueue(g)
+			}
+			r := *is
 			if r.held == 0 {
 				last := r.since
 				if last == ofEarlier {
@@ -322,7 +322,6 @@ func (t *Table) Keep(in *policy.NameInUse, left []netip.Addr, answered bool) (ke
 				r.held = uint32(max(last.seconds(), 0))
 			}
 			if open == nil || at.now >= r.heldAt()+monotonic(open.Reuse) || answered && !t.active(g, r.since) || len(alone) >= keptMax && !alone[a] {
-				t.deadlines.enqueue(g)
 				continue
 			}
 			alone[a] = true
@@ -342,30 +341,4 @@ func (t *Table) Keep(in *policy.NameInUse, left []netip.Addr, answered bool) (ke
 		}
 	}
 	return done
-}
-
-// endWait ends the wait of a name for its answer. The caller holds mu.
-func (t *Table) endWait(s *set, r *reason, now monotonic) {
-	if r.asked {
-		s.mu.Lock()
-		r.asked, r.until = false, now
-		s.mu.Unlock()
-	}
-}
-
-// keptOf returns the addresses that are open for a name by their connections alone. The caller
-// holds mu.
-func (t *Table) keptOf(p *podGrants, name fqdn.Name, now monotonic) map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
-	for _, s := range p.all() {
-		if s.key.Rule.Lasting() {
-			continue
-		}
-		for _, g := range s.entries {
-			if r := g.reasons().of(name); r != nil && r.held != 0 && r.until > now {
-				out[g.address()] = true
-			}
-		}
-	}
-	return out
 }

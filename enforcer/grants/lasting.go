@@ -50,23 +50,11 @@ func (t *Table) outlast(p *podGrants, a netip.Addr, r *request) {
 	}
 	for _, s := range lasting {
 		if soon(s) {
-			r.waitFor(t.batch.extend(s, a, last))
+			g := t.batch.draft(s, a) // which is written also where the deadline is the same
+			g.extend(max(g.until(), last))
+			r.waitFor(t.batch.change(g))
 		}
 	}
-}
-
-// extend moves the deadline of an address that has a grant, which is written also where it
-// is the same.
-func (b *batch) extend(s *set, a netip.Addr, until monotonic) int {
-	if s.staged > 0 {
-		if c := b.sets[s.staged-1].find(a); c != nil {
-			c.extend(max(c.until(), until))
-			return s.staged - 1
-		}
-	}
-	g := s.copyOf(a)
-	g.extend(until)
-	return b.change(g)
 }
 
 // endLasting ends grants of lasting rules that are due, but those of an address that another grant
@@ -80,16 +68,6 @@ func (t *Table) endLasting(due []*grant, now monotonic) (failed error) {
 	for _, g := range due {
 		t.outlast(g.set.of, g.address(), nil)
 	}
-	t.writeBatch()
-	var over []*grant
-	for _, g := range due {
-		switch g = g.set.entries[g.addr]; {
-		case g == nil:
-		case g.until() > now:
-			t.deadlines.enqueue(g)
-		default:
-			over = append(over, g)
-		}
-	}
-	return t.endAll(over, now)
+	t.writeBatch() // which replaces what it extends
+	return t.endAll(slices.DeleteFunc(due, func(g *grant) bool { return !g.current() }), now)
 }

@@ -90,18 +90,6 @@ func (s *set) info(a netip.Addr, r *reason, at reading) policy.GrantInfo {
 // must not block. It is set before the first change.
 func (t *Table) OnTakenBack(f func(policy.GrantInfo)) { t.takenBack = f }
 
-// report gives the denied reasons of an address to takenBack.
-func (t *Table) report(s *set, a netip.Addr, all reasons, denied func(reason) bool, at reading) {
-	if t.takenBack == nil {
-		return
-	}
-	for i := range all {
-		if denied(all[i]) && all[i].name != unreadable {
-			t.takenBack(s.info(a, &all[i], at))
-		}
-	}
-}
-
 func compareInfo(a, b policy.GrantInfo) int {
 	return cmp.Or(
 		a.Pod.Compare(b.Pod),

@@ -320,9 +320,12 @@ func (n *node) rollOut(s *policy.Snapshot) error {
 	n.snap = s
 	for ref := range n.table.Pods() {
 		v := s.ViewOf(ref)
-		_, released, err := n.table.TakeBack(ref, v, func(set dataplane.GrantSet) bool { return asks(v, set) }, func() error { return nil })
-		for _, set := range released {
-			n.sets.destroy(set.Name)
+		had := n.table.pod(ref).all()
+		_, err := n.table.TakeBack(ref, v, func(set dataplane.GrantSet) bool { return asks(v, set) }, func() error { return nil })
+		for _, s := range had {
+			if s.key.Rule == "" && !n.table.Holds(s.key) {
+				n.sets.destroy(s.key.Name)
+			}
 		}
 		if err != nil {
 			return err

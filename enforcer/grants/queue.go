@@ -76,6 +76,8 @@ func (t *Table) GrantThen(grants []policy.Grant, then Callback) {
 // queue is the requests that wait for the writer. A pod's turn is a part of a request.
 type queue struct {
 	mu      sync.Mutex
+	writing bool       // the writer runs, as long as requests wait
+	batch   []*request // of the writer
 	waiting share.Queue[policy.PodRef, *request]
 	grants  map[policy.PodRef]int // that wait
 	total   int
@@ -97,8 +99,12 @@ func (t *Table) enter(r *request) bool {
 	q.grants[pod] = own + r.size
 	q.total += r.size
 	q.waiting.Push(pod, r)
+	writing := q.writing
+	q.writing = true
 	q.mu.Unlock()
-	t.startWriter()
+	if !writing {
+		go t.writer()
+	}
 	return true
 }
 
@@ -138,13 +144,6 @@ func (t *Table) request(grants []policy.Grant, then Callback) *request {
 	return r
 }
 
-// startWriter starts the writer if it does not run.
-func (t *Table) startWriter() {
-	if !t.writing.Load() && t.writing.CompareAndSwap(false, true) {
-		go t.writer()
-	}
-}
-
 // runWriter writes the queue, batch by batch, until it is empty. The next batch gathers
 // during a write.
 func (t *Table) runWriter() {
@@ -152,34 +151,22 @@ func (t *Table) runWriter() {
 		// Callers that are ready to run queue their requests first: twice as many share
 		// one write.
 		runtime.Gosched()
-		if t.requests = t.gather(t.requests[:0]); len(t.requests) > 0 {
-			t.write(t.requests)
-			clear(t.requests)
-			continue
-		}
-		if t.retire() {
+		requests := t.gather()
+		if len(requests) == 0 {
 			return
 		}
+		t.write(requests)
+		clear(requests)
 	}
 }
 
-// retire ends the writer, and tells whether it may end: a caller that queued a request
-// just before saw it running, and leaves the request to this writer or to the next.
-func (t *Table) retire() bool {
-	t.writing.Store(false)
-	t.queue.mu.Lock()
-	none := t.queue.waiting.Len() == 0
-	t.queue.mu.Unlock()
-	return none || !t.writing.CompareAndSwap(false, true)
-}
-
-// gather appends the requests of the next batch, each with the part of its grants that is its
-// turn. The rest of a request comes before the pod's other requests.
-func (t *Table) gather(batch []*request) []*request {
+// gather returns the requests of the next batch, each with the part of its grants that is its
+// turn. The rest of a request comes before the pod's other requests. Without a batch the writer has ended.
+func (t *Table) gather() []*request {
 	q := &t.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	left := batchGrants
+	batch, left := q.batch[:0], batchGrants
 	turn := max(turnGrants, left/max(q.waiting.Subjects(), 1))
 	for left > 0 {
 		pod, r, ok := q.waiting.Next()
@@ -209,6 +196,7 @@ func (t *Table) gather(batch []*request) []*request {
 			batch = append(batch, r)
 		}
 	}
+	q.batch, q.writing = batch, len(batch) > 0
 	return batch
 }
 

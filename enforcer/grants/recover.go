@@ -28,13 +28,11 @@ func (t *Table) Adopt(held map[dataplane.GrantSet][]dataplane.Grant, listed time
 	from := origin{at: reading{now: t.cfg.Clock.at(listed)}, adopted: true}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.addPods(func(yield func(policy.PodRef) bool) {
-		for key := range held {
-			if !yield(key.Pod) {
-				return
-			}
-		}
-	})
+	var pods []policy.PodRef
+	for key := range held {
+		pods = append(pods, key.Pod)
+	}
+	t.addPods(pods...)
 	for key, part := range held {
 		s := t.newSet(key)
 		t.place(s)
@@ -126,12 +124,12 @@ func (t *Table) recoverSet(key dataplane.GrantSet, part []dataplane.Grant, from 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.get(key)
-	switch {
-	case asked && s != nil:
-		return t.takeIn(s, part, from)
-	case asked && key.Rule != "":
+	if s == nil && asked && key.Rule != "" {
 		s = t.newSet(key)
 		t.place(s)
+	}
+	switch {
+	case asked && s != nil:
 		return t.takeIn(s, part, from)
 	case from.elsewhere, key.Rule != "" && !from.gone && t.cfg.Coexisting():
 		return nil
@@ -216,17 +214,10 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 // recoverSlack is by how much a listing may tell a deadline later than it is.
 const recoverSlack = monotonic(time.Second)
 
-// merge is add for a reason of another agent. A grant of a lasting rule keeps its time.
+// merge is addTo for a reason of another agent. A grant of a lasting rule keeps its time.
 func (g *grant) merge(r reason, now monotonic) bool {
-	if old := g.reasons().of(r.name); old != nil && r.until <= old.until+recoverSlack {
-		return false
-	}
-	if !g.set.key.Rule.Lasting() {
-		return g.add(r, now)
-	}
-	r.until = max(r.until, now)
-	g.addLasting(r, now)
-	return true
+	old := g.reasons().of(r.name)
+	return (old == nil || r.until > old.until+recoverSlack) && g.addTo(r, now, 0)
 }
 
 // readGrant returns the reasons of a grant that another agent wrote, as parse does. None lasts longer than

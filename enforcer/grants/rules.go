@@ -34,7 +34,7 @@ func (t *Table) setsOf(p *podGrants, pod policy.PodRef, to target, ipv6 bool) it
 			if subject.Is6() != ipv6 {
 				continue
 			}
-			s := p.get(to, subject)
+			s := p.of[slot{to, subject}]
 			if s == nil && to.rule != "" {
 				s = t.newSet(dataplane.GrantSet{Pod: pod, Ports: to.ports, Rule: to.rule, Subject: subject, IPv6: ipv6})
 				t.place(s)

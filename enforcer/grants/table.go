@@ -56,20 +56,18 @@ type Table struct {
 	pods atomic.Pointer[map[policy.PodRef]*podGrants]
 	// epoch changes before a grant is removed from the kernel, and after it is removed
 	// from the table.
-	epoch    atomic.Uint64
-	queue    queue
-	writing  atomic.Bool // the writer runs
-	writer   func()      // runWriter
-	requests []*request  // of the writer
-	spare    sync.Pool   // requests
-	refused  atomic.Uint64
-	evicted  atomic.Uint64
-	share    atomic.Int64
+	epoch   atomic.Uint64
+	queue   queue
+	writer  func()    // runWriter
+	spare   sync.Pool // requests
+	refused atomic.Uint64
+	evicted atomic.Uint64
+	share   atomic.Int64
 }
 
 // New returns an empty table.
 func New(cfg Config) *Table {
-	t := &Table{cfg: cfg, bounds: boundsOf(DefaultPerPod, DefaultAll)}
+	t := &Table{cfg: cfg, bounds: boundsOf(DefaultPerPod, DefaultAll), batch: batch{changes: map[place]*grant{}, without: map[policy.PodRef]error{}}}
 	t.pods.Store(&map[policy.PodRef]*podGrants{})
 	t.writer = t.runWriter
 	t.noteShare()
@@ -80,8 +78,9 @@ func New(cfg Config) *Table {
 // changes them.
 type podGrants struct {
 	// views are the pod's in the last snapshot and in the coming one: either may
-	// allow. They, and changed, need Table.mu.
+	// allow. They, addrs, which are the pod's by them, and changed need Table.mu.
 	views  []*policy.View
+	addrs  []netip.Addr
 	latest atomic.Pointer[policy.View] // the last of views
 	// changed: the grants have not been compared with views. closed: grants that other sets have are
 	// not written to all that take them.
@@ -93,7 +92,7 @@ type podGrants struct {
 
 	// mu guards the fields from here on, for no longer than they are read or changed.
 	mu sync.RWMutex
-	of map[target][]*set
+	of map[slot]*set
 	// sets are all of them. Elements do not change: the slice grows, or is replaced.
 	sets []*set
 	// subjects are the addresses of the pod for which rules have sets, each from its first grant on.
@@ -104,6 +103,12 @@ type podGrants struct {
 type target struct {
 	rule  policy.RuleID
 	ports policy.PortSet
+}
+
+// slot is the place of a set among those of its pod.
+type slot struct {
+	to      target
+	subject netip.Addr // an address of the pod, of a port set one of families
 }
 
 // families are the subjects of a port set: all addresses of the pod, by family.
@@ -117,23 +122,12 @@ func (p *podGrants) subjectsOf(to target) []netip.Addr {
 	return p.subjects
 }
 
-// get returns the set of a target and a subject, nil if it is not there. The caller holds mu or Table.mu.
-func (p *podGrants) get(to target, subject netip.Addr) *set {
-	for _, s := range p.of[to] {
-		if s.subject == subject {
-			return s
-		}
-	}
-	return nil
-}
-
 // set mirrors one set of the kernel.
 type set struct {
-	key       dataplane.GrantSet
-	to        target
-	subject   netip.Addr // an address of the pod, of a port set one of families
-	prefix    string     // of comments, of a set of a rule
-	deadlines bool       // comments have them
+	key dataplane.GrantSet
+	slot
+	prefix    string // of comments, of a set of a rule
+	deadlines bool   // comments have them
 	table     *Table
 	of        *podGrants // whose held counts the entries, nil while the table does not have the set
 	// staged is its place in the batch that is being made, from 1; it needs Table.mu.
@@ -156,11 +150,10 @@ func (t *Table) get(key dataplane.GrantSet) *set {
 	}
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return p.get(targetOf(key))
+	return p.of[slotOf(key)]
 }
 
-// targetOf returns the target and the subject of a set.
-func targetOf(key dataplane.GrantSet) (target, netip.Addr) {
+func slotOf(key dataplane.GrantSet) slot {
 	subject := key.Subject
 	if key.Rule == "" {
 		subject = families[0]
@@ -168,7 +161,7 @@ func targetOf(key dataplane.GrantSet) (target, netip.Addr) {
 			subject = families[1]
 		}
 	}
-	return target{key.Rule, key.Ports}, subject
+	return slot{target{key.Rule, key.Ports}, subject}
 }
 
 // Pods yields the pods that have sets now.
@@ -199,8 +192,8 @@ func (p *podGrants) all() []*set {
 
 // newSet returns an empty set.
 func (t *Table) newSet(key dataplane.GrantSet) *set {
-	s := &set{key: key, table: t, entries: map[[16]byte]*grant{}}
-	if s.to, s.subject = targetOf(key); key.Rule != "" {
+	s := &set{key: key, slot: slotOf(key), table: t, entries: map[[16]byte]*grant{}}
+	if key.Rule != "" {
 		s.prefix = dataplane.PodID(key.Pod) + " "
 	} else {
 		s.deadlines = !t.cfg.InPlace
@@ -209,11 +202,11 @@ func (t *Table) newSet(key dataplane.GrantSet) *set {
 }
 
 // addPods adds pods that are not there yet. The caller holds mu.
-func (t *Table) addPods(refs iter.Seq[policy.PodRef]) {
+func (t *Table) addPods(refs ...policy.PodRef) {
 	pods := maps.Clone(*t.pods.Load())
-	for ref := range refs {
+	for _, ref := range refs {
 		if pods[ref] == nil {
-			pods[ref] = &podGrants{changed: true, of: map[target][]*set{}}
+			pods[ref] = &podGrants{changed: true, of: map[slot]*set{}}
 		}
 	}
 	t.pods.Store(&pods)
@@ -222,13 +215,13 @@ func (t *Table) addPods(refs iter.Seq[policy.PodRef]) {
 // place adds a set to the table. The caller holds mu.
 func (t *Table) place(s *set) {
 	if t.pod(s.key.Pod) == nil {
-		t.addPods(slices.Values([]policy.PodRef{s.key.Pod}))
+		t.addPods(s.key.Pod)
 	}
 	p := t.pod(s.key.Pod)
 	s.of = p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of[s.to], p.sets = append(p.of[s.to], s), append(p.sets, s)
+	p.of[s.slot], p.sets = s, append(p.sets, s)
 }
 
 // drop removes a set with its grants from the table. The caller holds mu.
@@ -236,14 +229,10 @@ func (t *Table) drop(s *set) {
 	s.empty()
 	p := s.of
 	s.of = nil
-	without := func(all []*set) []*set {
-		return slices.DeleteFunc(slices.Clone(all), func(o *set) bool { return o == s })
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.of[s.to], p.sets = without(p.of[s.to]), without(p.sets); len(p.of[s.to]) == 0 {
-		delete(p.of, s.to)
-	}
+	delete(p.of, s.slot)
+	p.sets = slices.DeleteFunc(slices.Clone(p.sets), func(o *set) bool { return o == s })
 }
 
 // empty removes all grants, also those that have ended. The caller holds Table.mu.
@@ -258,14 +247,14 @@ func (s *set) empty() {
 
 // put stores a grant. The caller holds Table.mu and mu.
 func (s *set) put(g *grant, certain bool) {
-	q, old := &s.table.deadlines, s.entries[g.addr]
+	old := s.entries[g.addr]
 	if old == nil {
 		s.count(1)
-	} else if g.place, old.place = old.place, 0; g.place > 0 {
-		(*q)[g.place-1].grant = g
+	} else {
+		s.table.deadlines.remove(old)
 	}
 	s.entries[g.addr] = g
-	q.enqueue(g)
+	s.table.deadlines.enqueue(g)
 	if !certain {
 		s.markUncertain(g.address())
 		return

@@ -12,14 +12,13 @@ import (
 )
 
 // TakeBack takes back the grants of a pod that view does not allow, and releases the sets
-// that the plan does not ask any more: the caller gives those without a rule up in the
-// dataplane. Grants of lasting rules go last. closing is called before addresses are closed.
-// closed tells whether an address, open before or remembered, has no reason left. Both
-// results count after an error too.
-func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(dataplane.GrantSet) bool, closing func() error) (closed bool, released []dataplane.GrantSet, err error) {
+// that the plan does not ask any more. Grants of lasting rules go last. closing is called before
+// addresses are closed. closed tells whether an address, open before or remembered, has no reason left,
+// also with an error.
+func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(dataplane.GrantSet) bool, closing func() error) (closed bool, err error) {
 	p := t.pod(pod)
 	if p == nil {
-		return false, nil, nil
+		return false, nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -28,12 +27,12 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 		t.setViews(p, []*policy.View{view}, func(netip.Addr) bool { return false })
 		t.mu.Unlock()
 		for _, s := range p.sources(false) {
-			covers.matches(s.name)
+			covers.has(s.name, s.set.key)
 		}
 		t.mu.Lock()
 	}
 	sets := slices.Clone(p.sets)
-	slices.SortStableFunc(sets, func(a, b *set) int { return cmp.Compare(lastingLast(a), lastingLast(b)) })
+	slices.SortStableFunc(sets, func(a, b *set) int { return cmp.Compare(a.kind(), b.kind()) })
 	for _, s := range sets {
 		keep := asked(s.key)
 		if keep && !p.changed {
@@ -43,13 +42,10 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 		stays := keep || s.key.Rule != "" || slices.ContainsFunc(sets, func(o *set) bool { return o.key.Name == s.key.Name && asked(o.key) })
 		gone, err := t.takeBack(s, &covers, keep, stays, closing)
 		if closed = closed || gone; err != nil {
-			return closed, released, err
+			return closed, err
 		}
 		if !keep {
 			t.drop(s)
-			if s.key.Rule == "" {
-				released = append(released, s.key)
-			}
 		}
 		t.mu.Unlock() // the table is free for others after each set
 		t.mu.Lock()
@@ -61,14 +57,7 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 		delete(pods, pod)
 		t.pods.Store(&pods)
 	}
-	return closed, released, nil
-}
-
-func lastingLast(s *set) int {
-	if s.key.Rule.Lasting() {
-		return 1
-	}
-	return 0
+	return closed, nil
 }
 
 // coverage is the matches of a view that cover names, each looked up once.
@@ -77,18 +66,14 @@ type coverage struct {
 	of   map[fqdn.Name][]*policy.Match
 }
 
-func (c *coverage) matches(name fqdn.Name) []*policy.Match {
+// has tells whether the view covers a name of a set.
+func (c *coverage) has(name fqdn.Name, key dataplane.GrantSet) bool {
 	found, known := c.of[name]
 	if !known {
 		found = c.view.Covering(name)
 		c.of[name] = found
 	}
-	return found
-}
-
-// has tells whether the view covers a name of a set.
-func (c *coverage) has(name fqdn.Name, key dataplane.GrantSet) bool {
-	return policy.CoveredBy(c.matches(name), key.Rule, key.Ports)
+	return policy.CoveredBy(found, key.Rule, key.Ports)
 }
 
 // takeBack removes from a set the reasons that a view does not allow, and the addresses
@@ -102,8 +87,10 @@ func (t *Table) takeBack(s *set, covers *coverage, keep, stays bool, closing fun
 	}
 	at := t.cfg.Clock.read()
 	report := func(a netip.Addr, all reasons) {
-		if covers.view != nil {
-			t.report(s, a, all, denied, at)
+		for i := range all {
+			if t.takenBack != nil && covers.view != nil && all[i].name != unreadable && denied(all[i]) {
+				t.takenBack(s.info(a, &all[i], at))
+			}
 		}
 	}
 	var gone, left []*grant

@@ -77,7 +77,7 @@ func (w *world) rollOut(rule string) dataplane.GrantSet {
 	fatal.If(w.t, w.plane.Apply(context.Background(), dataplane.State{Subjects: dataplane.Subjects{p.Pod: p}, Grants: w.table}, dataplane.Prepare))
 	_, err := w.table.CarryOver(w.last, s)
 	fatal.If(w.t, err)
-	_, _, err = w.table.TakeBack(p.Pod, s.Views[0], p.Asks, func() error { return nil })
+	_, err = w.table.TakeBack(p.Pod, s.Views[0], p.Asks, func() error { return nil })
 	fatal.If(w.t, err)
 	w.last = s
 	return entries.Named(dataplane.GrantSet{Pod: p.Pod, Ports: "tcp/443"})
