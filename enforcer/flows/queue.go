@@ -142,7 +142,7 @@ func (q *Queue) Withdraw(addrs []netip.Addr) error {
 }
 
 // Admit judges the connections of addresses that have no admission, and admits the
-// allowed ones.
+// allowed ones. A second check of a pod that had an address before does not judge them as new ones.
 func (q *Queue) Admit(addrs []netip.Addr, judge func(conntrack.Flow) bool) error {
 	if len(addrs) == 0 {
 		return nil
@@ -151,6 +151,15 @@ func (q *Queue) Admit(addrs []netip.Addr, judge func(conntrack.Flow) bool) error
 	if err != nil {
 		return err
 	}
+	q.mu.Lock()
+	for _, l := range q.second {
+		for _, a := range addrs {
+			if l.subjects.why[a] == PodRemoved {
+				l.subjects.why[a] = PolicyChanged
+			}
+		}
+	}
+	q.mu.Unlock()
 	for _, f := range flows {
 		if !judge(f) {
 			continue

@@ -207,6 +207,23 @@ func TestSecondLook(t *testing.T) {
 	}
 }
 
+// TestASecondLookAfterAdmit: what a pod opened while no policy selected it is no new connection when one does again.
+func TestASecondLookAfterAdmit(t *testing.T) {
+	n := newNode(t)
+	n.allowed = "192.0.2.1"
+	n.Recheck(PodRemoved, addrs("10.1.0.5"))
+	n.run()
+	n.open("10.1.0.5 192.0.2.1")
+	fatal.If(t, n.conns.SetMark(conntrack.Flow{Protocol: 6, Src: netip.MustParseAddrPort("10.1.0.5:1"), Dst: netip.MustParseAddrPort("192.0.2.1:443")}, 0, bit))
+	fatal.If(t, n.Admit(addrs("10.1.0.5"), func(conntrack.Flow) bool { return true }))
+	n.time = n.time.Add(packetGrace)
+	n.run()
+	n.admitted("10.1.0.5 192.0.2.1")
+	if n.reasons[RulesLost] || !n.reasons[PolicyChanged] {
+		t.Errorf("the judge got the reasons %v", n.reasons)
+	}
+}
+
 func TestAFailureIsTriedAgain(t *testing.T) {
 	n := newNode(t)
 	n.open("10.1.0.5 192.0.2.1")
