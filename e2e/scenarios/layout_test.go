@@ -51,9 +51,9 @@ var olderLayout = sourceChanges{
 		{`"unadmitted"`, `"unjudged"`}, {`goto unadmitted`, `goto unjudged`}, {`netPriority = "50"`, `netPriority = "60"`},
 	},
 	"enforcer/ruleset/layout/state.go": {
-		{`out.addrs("selected"`, `out.addrs("chosen"`}, {`out.add("ifaces"`, `out.add("links"`},
+		{`out.addrs("selected"`, `out.addrs("chosen"`}, {`out.Add("ifaces"`, `out.Add("links"`},
 		{`out.prefixes("podrange", s.PodRanges)`, `for _, p := range s.PodRanges {
-		out.add("podrange"+suffix(p.Addr()), rangeText(p), "53")
+		out.Add("podrange"+timed.Suffix(p.Addr()), rangeText(p), "53")
 	}`},
 	},
 }
