@@ -184,7 +184,7 @@ func (e *Enforcer) own(clock grants.Clock) {
 		e.k.Entries = e.k.Tables.Store
 	}
 	e.entries = entries.New(e.k.Entries, e.plane)
-	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, Connections: e.connections, WriteFailed: e.suspect, Coexisting: e.Coexisting}
+	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, Connections: e.connections, WriteFailed: e.suspect, Coexisting: e.Coexisting, RemoveKeys: e.removeKeys}
 	if !e.mode().Candidates {
 		kept.InPlace, kept.SetMax = true, tablesSetMax
 	}

@@ -3,6 +3,7 @@ package enforcer
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -32,4 +33,13 @@ func (e *Enforcer) prepareEntries(ctx context.Context, subjects dataplane.Subjec
 	}
 	e.entered = dataplane.UnionOf(e.entered, rules)
 	return nil
+}
+
+// removeKeys removes keys of entries that are not held. Until a snapshot is in force, rules of an
+// earlier agent are, whose entries may not be known.
+func (e *Enforcer) removeKeys(held func(subject, a netip.Addr) bool) (more bool, err error) {
+	if !e.committed.Load() {
+		return false, nil
+	}
+	return e.k.Tables.Store.RemoveKeys(held)
 }

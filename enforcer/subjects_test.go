@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
@@ -112,6 +114,74 @@ func TestEntriesOfAnAbandonedSnapshot(t *testing.T) {
 	if sets := w.inet.Dump(); strings.Count(sets, "add set inet namegate entries-") != 2 { // one of each family
 		t.Errorf("sets of rules that went are left:\n%s", sets)
 	}
+}
+
+// TestKeysAreOfLiveEntries: a key goes with the last entry that has it, whether that is evicted, ends, is taken back
+// or ended without an agent. None goes that an entry has, nor before the next agent's first snapshot is in force.
+func TestKeysAreOfLiveEntries(t *testing.T) {
+	t.Parallel()
+	w, web := newWorld(t), pod("web", "10.1.0.5")
+	of := func(policies ...*v1alpha1.ClusterFQDNNetworkPolicy) *policy.Snapshot {
+		return compile.New().Compile(compile.Input{Pods: []policy.Pod{web}, ClusterPolicies: policies})
+	}
+	zone := clusterPolicy(t, "zone", "{tier: Admin, priority: 2, subject: {namespaces: {}}, egress: [{action: Accept, matches: [{pattern: '*.zone.test'}]}]}")
+	s := of(zone, clusterPolicy(t, "deny", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, matches: [{name: a.test}]}]}"))
+	check := func(when string, left time.Duration, least, most int) {
+		t.Helper()
+		w.clock.Pass(left)
+		if err := w.e.grants.Expire(); err != nil && w.refuse == nil {
+			t.Error(err)
+		}
+		keys, err := w.inet.ListElements(t.Context(), "set", "named4")
+		fatal.If(t, err)
+		there, live := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+		for _, k := range keys {
+			there[addr(k.Key[1])] = true
+		}
+		for _, r := range s.Views[0].Rules.Admin {
+			fatal.If(t, w.e.k.Tables.Store.ListEntries([]string{string(r.ID)}, func(_ string, part []timed.Entry) {
+				for _, e := range part {
+					live[e.Addr] = true
+				}
+			}))
+		}
+		maps.DeleteFunc(live, func(a netip.Addr, _ bool) bool { return there[a] })
+		if len(live) > 0 || len(there) < least || len(there) > most {
+			t.Errorf("%s: %d keys, want %d to %d; live entries without one: %v", when, len(there), least, most, live)
+		}
+	}
+	begin := func() {
+		fatal.If(t, w.rollOut(s))
+		w.e.grants.SetBounds(64, grants.DefaultAll)
+		w.enter(s, web, "a.test", "192.0.2.0")
+		for n := range 12 {
+			var all []string
+			for i := range 16 {
+				all = append(all, fmt.Sprint("192.0.2.", n*16+i))
+			}
+			w.enter(s, web, "n.zone.test", strings.Join(all, " "))
+		}
+	}
+	begin()
+	check("after evictions", 0, 48, 65)
+	w.refuse = &refusing{web.IPs[0], false, true}
+	check("the kernel refuses to end entries", 15*time.Minute, 48, 65)
+	w.refuse = nil
+	check("after the end of all but the one that denies", 2*time.Second, 1, 1)
+	begin()
+	w.restart()
+	w.prepare(of(zone))
+	check("before the next agent's first snapshot is in force", 15*time.Minute, 192, 192)
+	w.commit()
+	check("after it", 0, 0, 0)
+	begin()
+	w.clock.Pass(48 * time.Hour)
+	w.restart()
+	fatal.If(t, w.rollOut(s))
+	check("after two days without an agent", 0, 0, 0)
+	begin()
+	fatal.If(t, w.rollOut(of()))
+	check("without the policies", 0, 0, 0)
 }
 
 // TestAFailureOfOnePod: whatever the kernel refuses of the entries of one pod, a policy that comes and

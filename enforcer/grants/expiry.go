@@ -77,7 +77,8 @@ const expiryRetry = time.Second
 
 // Expire removes grants whose deadline has passed from the kernel. Connections that they
 // admitted stay. A grant that the kernel refuses to remove is tried again after a second,
-// and ends by the kernel's own timeout at the latest.
+// and ends by the kernel's own timeout at the latest. Keys that grants left go
+// here, where no other agent writes: its grants may have them.
 func (t *Table) Expire() (failed error) {
 	now := t.cfg.Clock.read().now
 	var uses []*grant
@@ -86,7 +87,13 @@ func (t *Table) Expire() (failed error) {
 		n, uses, err = t.expire(now, uses)
 		failed = cmp.Or(err, failed)
 	}
-	return errors.Join(failed, t.judge(uses, now))
+	failed = errors.Join(failed, t.judge(uses, now))
+	for n, more := 0, t.cfg.RemoveKeys != nil; more && n < keyParts; n++ {
+		var err error
+		more, err = t.removeKeys()
+		failed = errors.Join(failed, err)
+	}
+	return failed
 }
 
 // expire ends a part of the grants that are due, and returns how many were due. It appends

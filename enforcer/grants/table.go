@@ -32,6 +32,9 @@ type Config struct {
 	WriteFailed func()
 	// Coexisting tells whether another agent writes too.
 	Coexisting func() bool
+	// RemoveKeys removes keys of grants of rules from the kernel that no grant has, and tells whether
+	// there are more; nil: there are none. No grant is written meanwhile.
+	RemoveKeys func(held func(subject, a netip.Addr) bool) (more bool, err error)
 }
 
 // Table is all grants by pod: the mirror of the kernel's sets. It is the dataplane.Grants

@@ -124,7 +124,7 @@ func (s *Store) FakeMatch(set string, grants bool, e Entry) error {
 }
 
 // writeKeys implements backend.
-func (f fakeBackend) writeKeys(keys []Entry, remove bool, _ uint32) error {
+func (f fakeBackend) writeKeys(keys []Entry, remove bool) error {
 	tx := f.table.NewTransaction()
 	for i := range keys {
 		e := &knftables.Element{Set: KeySet + Suffix(keys[i].Addr), Key: keys[i].Words()}

@@ -121,19 +121,15 @@ func eachEntry(msg []byte, set string, each func(Entry)) {
 }
 
 // writeKeys implements backend.
-func (k kernelBackend) writeKeys(keys []Entry, remove bool, generation uint32) error {
+func (k kernelBackend) writeKeys(keys []Entry, remove bool) error {
 	b := wire.New(knftables.InetFamily, k.table, nil)
-	command, flags := uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
-	if remove {
-		command, flags = unix.NFT_MSG_DELSETELEM, 0
-	}
-	if generation != 0 {
-		b = wire.NewAt(knftables.InetFamily, k.table, generation)
-	}
 	for _, f := range Families {
 		of := slices.DeleteFunc(slices.Clone(keys), func(e Entry) bool { return Suffix(e.Addr) != f })
 		for part := range slices.Chunk(of, entriesPerMessage) {
-			addEntries(b, command, flags, KeySet+f, part, false, false)
+			addEntries(b, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, KeySet+f, part, false, false)
+			if remove { // which is an error of one that is missing
+				addEntries(b, unix.NFT_MSG_DELSETELEM, 0, KeySet+f, part, false, false)
+			}
 		}
 	}
 	_, err := b.Commit(k.changes)

@@ -54,8 +54,8 @@ type backend interface {
 	list(set string) (part []Entry, whole bool, err error)
 	// notesUses tells whether packets that match an entry can be counted.
 	notesUses() bool
-	// writeKeys adds keys to the named sets or removes them, if the last change has that number, 0: any.
-	writeKeys(keys []Entry, remove bool, generation uint32) error
+	// writeKeys adds keys to the named sets, or removes them.
+	writeKeys(keys []Entry, remove bool) error
 }
 
 // change is a part of an op: entries of one family.
@@ -93,7 +93,7 @@ type Options struct {
 
 // New returns the Store of a table.
 func New(o Options) *Store {
-	s := &Store{o: o}
+	s := &Store{o: o, keys: keys{free: map[key]bool{}}}
 	s.notesUses.Store(true)
 	if o.Changes != nil {
 		s.backend = kernelBackend{o.Changes, o.Lister, o.Name}

@@ -42,16 +42,7 @@ type list struct {
 // New begins a transaction. types may be nil for a transaction without elements of knftables.
 func New(family knftables.Family, table string, types Types) *Batch {
 	m := &Batch{family: FamilyNumbers[family], table: table, types: types}
-	m.b, _ = appendControl(nil, unix.NFNL_MSG_BATCH_BEGIN, 0)
-	return m
-}
-
-// NewAt begins a transaction that the kernel refuses if the last change of nftables does not
-// have a number.
-func NewAt(family knftables.Family, table string, generation uint32) *Batch {
-	m := New(family, table, nil)
-	m.b = nfattr.Append(m.b, unix.NFNL_BATCH_GENID, binary.BigEndian.AppendUint32(nil, generation))
-	nfattr.EndMessage(m.b, 0)
+	m.b = appendControl(nil, unix.NFNL_MSG_BATCH_BEGIN, 0)
 	return m
 }
 

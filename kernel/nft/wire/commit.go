@@ -13,7 +13,7 @@ import (
 // asks for a reply, which the kernel queues after it committed the transaction, as it does with
 // errors, before the write returns. The changes count from 0.
 func (m *Batch) Commit(s *nfattr.Socket) (refused []nfattr.Reply, err error) {
-	return m.send(s, func() { m.b, _ = appendControl(m.b, unix.NFNL_MSG_BATCH_END, uint32(len(m.about)+1)) })
+	return m.send(s, func() { m.b = appendControl(m.b, unix.NFNL_MSG_BATCH_END, uint32(len(m.about)+1)) })
 }
 
 // Check tells which changes the kernel would refuse, and makes none: a transaction without an
@@ -44,10 +44,10 @@ func (m *Batch) send(s *nfattr.Socket, end func()) (refused []nfattr.Reply, err 
 }
 
 // appendControl appends the message that begins or ends a transaction.
-func appendControl(b []byte, typ uint16, seq uint32) ([]byte, int) {
+func appendControl(b []byte, typ uint16, seq uint32) []byte {
 	b, begin := nfattr.AppendHeader(b, typ, 0, seq)
 	b[begin+unix.SizeofNlMsghdr] = unix.NFPROTO_UNSPEC
 	binary.BigEndian.PutUint16(b[begin+unix.SizeofNlMsghdr+2:], unix.NFNL_SUBSYS_NFTABLES)
 	nfattr.EndMessage(b, begin)
-	return b, begin
+	return b
 }

@@ -63,20 +63,6 @@ func TestRefusedTransaction(t *testing.T) {
 	})
 }
 
-// TestTransactionAtAGeneration: a transaction at a number that is not the last is refused.
-func TestTransactionAtAGeneration(t *testing.T) {
-	inNode(t, func(s *nfattr.Socket) {
-		b := wire.NewAt(knftables.InetFamily, table, 1<<31)
-		b.Add(&knftables.Set{Name: "made", Type: "ipv4_addr"})
-		if refused, err := b.Commit(s); !errors.Is(err, syscall.ERESTART) || len(refused) > 0 {
-			t.Errorf("%v, %v", refused, err)
-		}
-		if text := listed(t); strings.Contains(text, "made") {
-			t.Errorf("after a refused transaction:\n%s", text)
-		}
-	})
-}
-
 // TestElementsOfEveryType: elements are read as they were written.
 func TestElementsOfEveryType(t *testing.T) {
 	inNode(t, func(s *nfattr.Socket) {
