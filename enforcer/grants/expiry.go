@@ -40,8 +40,8 @@ func (d *deadlines) enqueueAt(at monotonic, g *grant) {
 		*d = deadlines{map[uint32][]*grant{}, g.second} // a map does not shrink
 	}
 	d.first = min(d.first, g.second)
-	d.of[g.second] = append(d.of[g.second], g)
-	g.place = int32(len(d.of[g.second]))
+	all := append(d.of[g.second], g)
+	d.of[g.second], g.place = all, int32(len(all))
 }
 
 // enqueue moves a grant to the moment at which it is due.
