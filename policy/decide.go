@@ -32,16 +32,17 @@ func (q Query) Leave(to fqdn.Name, way ...fqdn.Name) Query {
 
 // Decide returns the matches of a view that cover a question, and the reply that they
 // select. It is the one evaluation of questions.
-func Decide(v *View, q Query) Decision {
-	if v.Ordered() || len(q.Via) > 0 {
-		return v.decideInOrder(q)
+func Decide(v *View, q Query) (d Decision) {
+	if d.Query = q; v.Ordered() || len(q.Via) > 0 {
+		v.decideInOrder(&d)
+		return d
 	}
-	d := Decision{Query: q}
 	d.Matches, d.Over = v.match(q.Name)
 	if !q.InCluster && !d.Allowed() {
 		d.Reply = v.Unmatched
 	}
-	return d.limited(DNSLimits{}, v.Limits)
+	d.limited(DNSLimits{}, v.Limits)
+	return d
 }
 
 // DecideAddresses is Decide for a query for the addresses of a name: for type A, or for type
@@ -57,7 +58,10 @@ func DecideAddresses(v *View, q Query) Decision {
 }
 
 // Decide is Decide for a question before its answer.
-func (v *View) Decide(n fqdn.Name) Decision { return Decide(v, Query{Name: n}) }
+func (v *View) Decide(n fqdn.Name) *Decision {
+	d := Decide(v, Query{Name: n})
+	return &d
+}
 
 // Covers tells whether an enforcing rule of the view covers a name by itself, whatever the
 // rules before it are: the rule with the ID, or one of the Namespace tier on the ports.
@@ -138,25 +142,25 @@ func withinOpenings(matches []*Match) (kept []*Match) {
 }
 
 // decideInOrder walks the tiers: Admin, then Namespace or else Baseline.
-func (v *View) decideInOrder(q Query) Decision {
-	d := Decision{Query: q}
+func (v *View) decideInOrder(d *Decision) {
+	q := &d.Query
 	covers, over := v.covers(q)
-	d.Over = over
 	t := v.tiers(q.Would)
+	d.Over, d.Audits = over, !q.Would && t != v.tiers(true)
 	second, strict, limits := Baseline, v.BaselineUnmatched, v.BaselineLimits
 	if t.isolated || t.empty {
 		second, strict, limits = Namespace, v.Unmatched, v.Limits
 	}
 	final := d.walk(Admin, covers)
 	if d.Denied != nil {
-		return d
+		return
 	}
 	if unmatched := v.AdminUnmatched; final {
 		d.Reply, limits = unmatched, DNSLimits{}
 	} else {
 		d.walk(second, covers)
 		if d.Denied != nil {
-			return d
+			return
 		}
 		d.Reply = max(unmatched, strict)
 	}
@@ -166,7 +170,7 @@ func (v *View) decideInOrder(q Query) Decision {
 	if i := slices.IndexFunc(d.Matches, func(m *Match) bool { return m.Rule.Action == Deny && m.Rule.Ports == AnyPort }); i >= 0 && !d.Allowed() {
 		d.Denied, d.Reply = d.Matches[i], Resolve
 	}
-	return d.limited(v.AdminLimits, limits)
+	d.limited(v.AdminLimits, limits)
 }
 
 // walk takes in those matches of one tier that cover the question, in order. It returns true
@@ -182,7 +186,10 @@ func (d *Decision) walk(tier Tier, covers []*Match) (final bool) {
 		own := covers[:n:n]
 		covers = covers[n:]
 		switch {
-		case r.Tier != tier || tier != Namespace && r.Audit && !d.Query.Would:
+		case r.Tier != tier:
+			continue
+		case tier != Namespace && r.Audit && !d.Query.Would:
+			d.Audits = true
 			continue
 		case tier == Namespace: // a union, without a stop
 			d.Matches = append(d.Matches, own...)
@@ -204,7 +211,7 @@ func notDeny(m *Match) bool { return m.Rule.Action != Deny }
 
 // covers returns the matches that cover a question and count, in the order of their rules, and whether
 // others are left out.
-func (v *View) covers(q Query) (covers []*Match, over bool) {
+func (v *View) covers(q *Query) (covers []*Match, over bool) {
 	add := func(n fqdn.Name, aliases bool) {
 		matches, overToo := v.match(n)
 		over = over || overToo

@@ -19,6 +19,9 @@ type Decision struct {
 	Matches []*Match
 	// Over: further rules that accept cover the question and are left out, see MaxOpenings.
 	Over bool
+	// Audits: in order, Audit policies would decide too if they were enforced. Those of the
+	// Namespace tier are in Matches.
+	Audits bool
 	// Denied is the match of a Deny rule that decided, nil for none.
 	Denied *Match
 	// Reply is the kind of reply: Resolve for the answer. The proxy may still answer a
@@ -34,7 +37,7 @@ type Decision struct {
 }
 
 // Allowed tells whether a match of an enforcing policy accepts.
-func (d Decision) Allowed() bool {
+func (d *Decision) Allowed() bool {
 	for _, m := range d.Matches {
 		if d.counts(m) && m.Accepts() {
 			return true
@@ -44,13 +47,13 @@ func (d Decision) Allowed() bool {
 }
 
 // Audited tells whether matches exist, and only of Audit policies.
-func (d Decision) Audited() bool {
+func (d *Decision) Audited() bool {
 	return len(d.Matches) > 0 && !d.Allowed()
 }
 
 // Counts tells whether the addresses of an answer count for a rule of an enforcing policy,
 // whatever its action is.
-func (d Decision) Counts() bool {
+func (d *Decision) Counts() bool {
 	for _, m := range d.Matches {
 		if d.counts(m) {
 			return true
@@ -65,7 +68,7 @@ func (d *Decision) counts(m *Match) bool { return d.Query.Would || !m.Audit }
 // CountsFor returns the name for which the addresses of an answer count: the name that is
 // denied, else one that is accepted, else one that an enforcing match covers. It is the
 // question's where that is one, else that of the first match, the question's for none.
-func (d Decision) CountsFor() fqdn.Name {
+func (d *Decision) CountsFor() fqdn.Name {
 	if d.Denied != nil {
 		return d.name(d.Denied)
 	}
@@ -95,21 +98,19 @@ func (d *Decision) name(m *Match) fqdn.Name {
 
 // LongestTTL returns the longest TTL of an address that is open for at least that long in
 // each port set, and for each rule, that the decision opens.
-func (d Decision) LongestTTL() time.Duration {
-	type opening struct {
-		ports PortSet
-		rule  RuleID
-	}
-	longest := map[opening]time.Duration{}
-	for _, m := range d.Matches {
-		if d.counts(m) && m.Accepts() {
-			of := opening{m.Ports, m.ID}
-			longest[of] = max(longest[of], m.TTL.Max)
-		}
-	}
+func (d *Decision) LongestTTL() time.Duration {
 	least := time.Duration(math.MaxInt64)
-	for _, t := range longest {
-		least = min(least, t)
+	for _, m := range d.Matches {
+		if !d.counts(m) || !m.Accepts() || m.TTL.Max >= least {
+			continue
+		}
+		longest := m.TTL.Max
+		for _, o := range d.Matches {
+			if o.Ports == m.Ports && o.ID == m.ID && d.counts(o) && o.Accepts() {
+				longest = max(longest, o.TTL.Max)
+			}
+		}
+		least = min(least, longest)
 	}
 	return least
 }
@@ -134,10 +135,10 @@ type Opening struct {
 // lifetime of an address that came with a TTL of ttl seconds: one per port set of the
 // Namespace tier, and one per rule of the others, for each name that is covered. Rules that deny or pass come first, then
 // they are sorted by port set; an unmatched or merely audited name opens nothing.
-func (d Decision) Openings(ttl uint32) []Opening { return d.AppendOpenings(nil, ttl) }
+func (d *Decision) Openings(ttl uint32) []Opening { return d.AppendOpenings(nil, ttl) }
 
 // AppendOpenings is Openings into a slice that is empty and has room.
-func (d Decision) AppendOpenings(open []Opening, ttl uint32) []Opening {
+func (d *Decision) AppendOpenings(open []Opening, ttl uint32) []Opening {
 	for _, m := range d.Matches {
 		if !m.Audit {
 			open = append(open, Opening{d.name(m), m.Ports, m.ID, m.lifetime(ttl), m.reuse(), m.bys()})

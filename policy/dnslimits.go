@@ -68,12 +68,12 @@ type ZoneRate struct {
 	PerMinute int
 }
 
-// limited returns the decision with the limits of the tiers that the question reaches: Admin, and
-// the next. A tier's exact names are exempt from its own limits and those of the next, so that no
+// limited puts the limits of the tiers that the question reaches into the decision: Admin, and the
+// next. A tier's exact names are exempt from its own limits and those of the next, so that no
 // namespace lifts a limit of the administrator.
-func (d Decision) limited(admin, next DNSLimits) Decision {
+func (d *Decision) limited(admin, next DNSLimits) {
 	if admin == (DNSLimits{}) && next == (DNSLimits{}) {
-		return d
+		return
 	}
 	if d.exact(Admin) {
 		admin, next = admin.ofExactNames(), next.ofExactNames()
@@ -83,34 +83,33 @@ func (d Decision) limited(admin, next DNSLimits) Decision {
 	l := next.Strictest(admin)
 	d.Limits = l
 	if l == (DNSLimits{}) || d.Denied != nil && d.Reply != Resolve {
-		return d
+		return
 	}
 	if l.NoEncrypted && (d.Query.Name == canaryName || leadsToResolvers(d.Query.Name)) {
 		d.Limit, d.Reply = LimitEncrypted, NoData
 		if d.Query.Name == canaryName {
 			d.Reply = NXDomain
 		}
-		return d
+		return
 	}
 	if d.Reply != Resolve {
-		return d
+		return
 	}
 	if l.Withheld.Has(d.Query.Type) {
 		d.Limit, d.Reply = LimitTypes, NoData
-		return d
+		return
 	}
 	if l.MaxLabels == 0 && l.MaxRate == 0 || d.Query.InCluster {
-		return d
+		return
 	}
 	zone, below := RegisteredZone(d.Query.Name)
 	if l.MaxLabels > 0 && below > l.MaxLabels && !isReverse(d.Query.Name) {
 		d.Limit, d.Reply = LimitLabels, Refuse
-		return d
+		return
 	}
 	if l.MaxRate > 0 {
 		d.Rate = ZoneRate{zone, l.MaxRate}
 	}
-	return d
 }
 
 // canaryName does not exist where a network wants no DNS over HTTPS of Firefox. Source:

@@ -26,7 +26,7 @@ const longestLead = 7 * 24 * time.Hour
 // Leads returns the names that matches of enforcing policies cover, for records with a TTL of
 // ttl seconds that point at to: each match is covered by one of them. A record of an accepted
 // name counts for as long as the pod is told its addresses, another one for its TTL at least.
-func (d Decision) Leads(to fqdn.Name, ttl uint32) (leads []Lead) {
+func (d *Decision) Leads(to fqdn.Name, ttl uint32) (leads []Lead) {
 	accepted := map[fqdn.Name]time.Duration{}
 	for _, m := range d.Matches {
 		if !d.counts(m) {

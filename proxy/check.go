@@ -49,7 +49,7 @@ func (q *query) check() {
 		q.note(&p.base)
 		q.rec.Chain = append(q.rec.Chain, p.base.Query.Name)
 		if !q.leave(p.base.Query) {
-			q.judge(p.base)
+			q.judge(&p.base)
 		}
 		return
 	case p.action == complete && q.msg != nil && q.msg.Rcode == dns.RcodeRefused && v.StrictestUnmatched() != policy.Resolve:
@@ -77,7 +77,7 @@ func (q *query) check() {
 	if q.plan.followed() {
 		s.stats.Followed.Add(1)
 	}
-	q.judge(q.plan.decision)
+	q.judge(&q.plan.decision)
 }
 
 // completed tells whether the upstream completed a search path: it says that the question
@@ -159,7 +159,7 @@ func (q *query) pass(n fqdn.Name) {
 // judge checks the answer to the query of the decision, decides again with the answer's chain,
 // and enters the addresses for the rules that count. The reply has the checked addresses and
 // no others: where a rule accepts, those that the guard left.
-func (q *query) judge(d policy.Decision) {
+func (q *query) judge(d *policy.Decision) {
 	s := q.s
 	if q.msg != nil && upstream.Passed(q.msg.Rcode) {
 		if q.strict = d.Counts(); q.strict {
@@ -187,13 +187,14 @@ func (q *query) judge(d policy.Decision) {
 		q.fail("the answer is not trusted: " + c.Reason)
 		return
 	case len(c.Chain) > 0 && v.Ordered():
-		d = q.again(d, c.Chain)
+		again := q.again(d.Query, c.Chain)
+		d = &again
 	}
 	if d.Denied != nil && d.Reply != policy.Resolve {
-		q.deny(&d)
+		q.deny(d)
 		return
 	}
-	q.strict, q.decision, q.listed = strict, d, q.withinShare(&d, c.Addrs)
+	q.strict, q.decision, q.listed = strict, *d, q.withinShare(d, c.Addrs)
 	if !d.Allowed() {
 		q.guard(d.Query.Name)
 		q.kept = append(q.kept, c.Addrs...)
@@ -227,10 +228,9 @@ func (q *query) withinShare(d *policy.Decision, addrs []wire.Address) []wire.Add
 
 // again decides with the aliases of the checked answer: a rule that denies one of them denies
 // the question.
-func (q *query) again(d policy.Decision, chain []fqdn.Name) policy.Decision {
-	ask := d.Query
+func (q *query) again(ask policy.Query, chain []fqdn.Name) policy.Decision {
 	ask.Aliases = append(slices.Clip(ask.Aliases), chain...)
-	d = policy.Decide(q.client.view, ask)
+	d := policy.Decide(q.client.view, ask)
 	q.note(&d)
 	return d
 }

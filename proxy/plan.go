@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"slices"
+
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -81,13 +83,17 @@ func decide(v *policy.View, q policy.Query, viaOf viaFunc) policy.Decision {
 
 // wouldBe returns the verdict if the Audit policies were enforced, and that decision; None
 // where the verdict is that of d. Where no policy enforces rules, there is always one.
-func wouldBe(v *policy.View, d *policy.Decision) (audit.Verdict, policy.Decision) {
-	w := *d
-	if w.Query.Would = true; v.Ordered() {
-		w = policy.Decide(v, w.Query)
+func wouldBe(v *policy.View, d *policy.Decision) (audit.Verdict, *policy.Decision) {
+	w := d
+	if d.Audits || slices.ContainsFunc(d.Matches, func(m *policy.Match) bool { return m.Audit }) {
+		as := *d
+		if as.Query.Would = true; v.Ordered() {
+			as = policy.Decide(v, as.Query)
+		}
+		w = &as
 	}
-	would := verdictOf(&w)
-	if would == verdictOf(d) && v.InForce() {
+	would := verdictOf(w)
+	if v.InForce() && (w == d || would == verdictOf(d)) {
 		return audit.None, w
 	}
 	return would, w

@@ -47,7 +47,8 @@ func (n *node) decided(p policy.PodRef, name string, ttl uint32, answer string, 
 	if v == nil {
 		return nil
 	}
-	for _, o := range policy.Decide(v, policy.Query{Name: dns(name), Aliases: aliases}).Openings(ttl) {
+	d := policy.Decide(v, policy.Query{Name: dns(name), Aliases: aliases})
+	for _, o := range d.Openings(ttl) {
 		out = append(out, policy.Grant{Pod: p, View: v, Name: o.Name, Addrs: addrs(answer), Ports: o.Ports, Rule: o.Rule, Deadline: n.Now().Add(o.Lifetime), By: o.By})
 	}
 	return out

@@ -57,7 +57,7 @@ func compile(pods []policy.Pod, policies ...*v1alpha1.FQDNNetworkPolicy) *policy
 }
 
 // matchPaths returns "policy path" of each match of the name.
-func matchPaths(d policy.Decision) []string {
+func matchPaths(d *policy.Decision) []string {
 	var paths []string
 	for _, m := range d.Matches {
 		paths = append(paths, m.Policy+" "+m.Path)
