@@ -15,7 +15,7 @@ import (
 
 // gather is how long the writer waits after a write for lines to write at once.
 // A quiet node's line is written at once, that of a busy one so much later.
-const gather = 2 * time.Millisecond
+const gather = 5 * time.Millisecond
 
 // Options say where a log goes. The zero value is the standard output.
 type Options struct {
