@@ -69,7 +69,7 @@ func New(o Options) *Server { return &Server{options: o, open: map[netip.AddrPor
 type listener struct {
 	s       *Server
 	addr    netip.AddrPort // bound
-	udp     *net.UDPConn
+	udp     *mmsg.Conn
 	reader  *mmsg.Reader
 	replies *mmsg.ReplyQueue
 	handler Handler
@@ -194,14 +194,14 @@ func (s *Server) bindOnce(a netip.AddrPort) (*listener, error) {
 		_ = udp.Close()
 		return nil, listenError("TCP", bound, err)
 	}
-	raw, err := udp.SyscallConn()
+	conn, err := mmsg.NewConn(udp)
 	if err != nil {
-		_, _ = udp.Close(), tcp.Close()
+		_ = tcp.Close()
 		return nil, listenError("UDP", bound, err)
 	}
-	l := &listener{s: s, addr: bound, udp: udp, reader: mmsg.NewReader(raw), tcp: tcp, conns: map[*Conn]bool{}}
+	l := &listener{s: s, addr: bound, udp: conn, reader: mmsg.NewReader(conn), tcp: tcp, conns: map[*Conn]bool{}}
 	l.handler, l.take = s.options.Handler(bound.Addr()), l.takeAll
-	l.replies = s.replies.New(raw, func(packets, lost int) {
+	l.replies = s.replies.New(conn, func(packets, lost int) {
 		l.work.Add(-packets)
 		s.options.Counters.RepliesLost.Add(uint64(lost))
 	})

@@ -87,20 +87,17 @@ type Replier struct {
 	to netip.AddrPort
 }
 
-// Reply sends the reply; batched: with the next SendReplies. A batched reply counts as
-// the listener's work until it is sent.
+// Reply sends the reply; batched: with the next SendReplies. It counts as the listener's work
+// until it is sent.
 func (r *Replier) Reply(packet []byte, batched bool) {
 	l := r.l
-	if batched {
-		l.work.Add(1)
-		if l.replies.Put(packet, r.to) {
-			return
-		}
-		l.work.Done()
+	if !batched {
+		defer l.s.replies.Send()
+		l.s.options.Step("reply")
 	}
-	l.s.options.Step("reply")
-	if _, err := l.udp.WriteToUDPAddrPort(packet, r.to); err != nil {
-		l.s.options.Counters.RepliesLost.Add(1)
+	l.work.Add(1)
+	for !l.replies.Put(packet, r.to) {
+		l.s.replies.Send()
 	}
 }
 

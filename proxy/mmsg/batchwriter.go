@@ -61,7 +61,8 @@ func (w *batchWriter) sendNow(fd uintptr) bool {
 		w.sent += n
 	case unix.EAGAIN:
 		if !w.noWait {
-			return false
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, -1)
+			return true
 		}
 		w.err = errno
 	case unix.EINTR:

@@ -32,6 +32,7 @@ func NewReader(conn syscall.RawConn) *Reader {
 	r := &Reader{conn: conn}
 	for i := range batchSize {
 		r.vec[i].Base = &r.packets[i][0]
+		r.vec[i].SetLen(PacketBytes)
 		r.in[i].header.Iov = &r.vec[i]
 		r.in[i].header.Name = (*byte)(unsafe.Pointer(&r.from[i]))
 		r.in[i].header.SetIovlen(1)
@@ -58,7 +59,6 @@ func (r *Reader) Receive(take func(packets int) (goOn bool)) error {
 func (r *Reader) receive(fd uintptr) (done bool) {
 	for i := range batchSize {
 		r.in[i].header.Namelen = unix.SizeofSockaddrInet6
-		r.vec[i].SetLen(PacketBytes)
 	}
 	n, errno := multi(unix.SYS_RECVMMSG, fd, &r.in[0], batchSize)
 	switch errno {

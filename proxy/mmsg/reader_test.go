@@ -14,16 +14,22 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-func readerOn(t *testing.T, addr string) (*Reader, *net.UDPConn) {
+func readerOn(t *testing.T, addr string) (*Reader, *Conn) {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr)))
 	if err != nil {
 		t.Skip(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	raw, err := c.SyscallConn()
+	conn := connOf(t, c)
+	return NewReader(conn), conn
+}
+
+func connOf(t *testing.T, c *net.UDPConn) *Conn {
+	t.Helper()
+	conn, err := NewConn(c)
 	fatal.If(t, err)
-	return NewReader(raw), c
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 // receive returns how many packets come together.
@@ -35,7 +41,7 @@ func receive(b *Reader) (n int, err error) {
 	return n, err
 }
 
-func clientOf(t *testing.T, c *net.UDPConn) *net.UDPConn {
+func clientOf(t *testing.T, c *Conn) *net.UDPConn {
 	t.Helper()
 	to, err := net.DialUDP("udp", nil, c.LocalAddr().(*net.UDPAddr))
 	fatal.If(t, err)

@@ -45,13 +45,9 @@ func (b *ReceiveBatch) Packet(i int) []byte {
 //
 // It stays within one read of the socket for as long as that lives, so that between
 // two batches there is no call that finds nothing.
-func Receive(conn *net.UDPConn, take func(b *ReceiveBatch) (goOn bool)) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
+func Receive(conn *Conn, take func(b *ReceiveBatch) (goOn bool)) error {
 	var failed error
-	err = raw.Read(func(fd uintptr) (done bool) {
+	err := conn.Read(func(fd uintptr) (done bool) {
 		b := receiveBatches.Get().(*ReceiveBatch)
 		defer receiveBatches.Put(b)
 		for {

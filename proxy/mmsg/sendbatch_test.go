@@ -22,7 +22,7 @@ func (p *peer) Raw() syscall.RawConn { return p.raw }
 
 func (p *peer) Unsent(packet []byte, _ error) { p.unsent = append(p.unsent, packet) }
 
-func peerOf(t *testing.T, server *net.UDPConn) *peer {
+func peerOf(t *testing.T, server *Conn) *peer {
 	t.Helper()
 	p := &peer{UDPConn: clientOf(t, server)}
 	var err error
@@ -36,7 +36,7 @@ func peerOf(t *testing.T, server *net.UDPConn) *peer {
 // a row. Packets of a closed socket, and only these, are returned.
 func TestSendBatchReachesEachSocket(t *testing.T) {
 	var peers []*peer
-	var servers []*net.UDPConn
+	var servers []*Conn
 	for range 3 {
 		_, server := readerOn(t, "127.0.0.1:0")
 		servers, peers = append(servers, server), append(peers, peerOf(t, server))
@@ -103,7 +103,7 @@ func TestReceiveNamesARefusal(t *testing.T) {
 	_ = server.Close()
 	_, _ = c.Write([]byte("x"))
 	var failed *net.OpError
-	if err := Receive(c, func(*ReceiveBatch) bool { return true }); !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &failed) {
+	if err := Receive(connOf(t, c), func(*ReceiveBatch) bool { return true }); !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &failed) {
 		t.Errorf("%v", err)
 	}
 }

@@ -28,8 +28,7 @@ const (
 // The lock of its pool guards all of it.
 type udpSocket struct {
 	pool     *socketPool
-	conn     *net.UDPConn
-	raw      syscall.RawConn // conn
+	conn     *mmsg.Conn
 	opened   time.Duration
 	heard    time.Duration // the last reply to a query
 	waiting  map[uint16]*exchange
@@ -51,12 +50,11 @@ func (p *socketPool) open() (*udpSocket, error) {
 	}
 	c := dialled.(*net.UDPConn)
 	_ = c.SetReadBuffer(receiveBuffer) // the kernel's default serves as well
-	raw, err := c.SyscallConn()
+	conn, err := mmsg.NewConn(c)
 	if err != nil {
-		_ = c.Close()
 		return nil, err
 	}
-	s := &udpSocket{pool: p, conn: c, raw: raw, opened: p.u.now(), heard: -1, waiting: map[uint16]*exchange{}, draining: p.closing}
+	s := &udpSocket{pool: p, conn: conn, opened: p.u.now(), heard: -1, waiting: map[uint16]*exchange{}, draining: p.closing}
 	p.sockets = append(p.sockets, s)
 	go s.read()
 	return s, nil
@@ -96,13 +94,13 @@ func (s *udpSocket) draw() uint16 {
 
 // write sends a query that was added.
 func (s *udpSocket) write(query []byte) {
-	if _, err := s.conn.Write(query); err != nil {
+	if err := s.conn.Send(query); err != nil {
 		s.Unsent(query, err)
 	}
 }
 
 // Raw implements mmsg.Socket.
-func (s *udpSocket) Raw() syscall.RawConn { return s.raw }
+func (s *udpSocket) Raw() syscall.RawConn { return s.conn }
 
 // Unsent implements mmsg.Socket. A refusal may be the news of an earlier packet, and so
 // ends every query on the socket.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -227,7 +228,9 @@ func TestRefusalOfAnEarlierPacket(t *testing.T) {
 	s, _ := newSocket(t)
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
 	fatal.If(t, err)
-	c, err := net.DialUDP("udp", nil, pc.LocalAddr().(*net.UDPAddr))
+	dialled, err := net.DialUDP("udp", nil, pc.LocalAddr().(*net.UDPAddr))
+	fatal.If(t, err)
+	c, err := mmsg.NewConn(dialled)
 	fatal.If(t, err)
 	defer c.Close()
 	_ = pc.Close()
