@@ -233,9 +233,6 @@ type grantWait struct {
 	at    time.Duration // on the server's clock
 }
 
-// over tells whether the wait has ended.
-func (w grantWait) over() bool { return w.q.wait.epoch.Load() != w.epoch }
-
 // add notes that a query waits for the kernel until the moment at.
 func (t *grantTimeouts) add(s *Server, q *query, epoch uint64, at time.Duration) {
 	t.mu.Lock()
@@ -255,7 +252,7 @@ func (t *grantTimeouts) tick(s *Server) {
 	t.mu.Lock()
 	var late []grantWait
 	t.waits = slices.DeleteFunc(t.waits, func(w grantWait) bool {
-		if w.over() {
+		if w.q.wait.epoch.Load() != w.epoch { // it has ended
 			return true
 		}
 		if w.at <= t.ticked {

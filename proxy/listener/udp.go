@@ -13,10 +13,7 @@ const pause = 5 * time.Millisecond
 
 // readUDP takes packets off the socket and hands them to the handler.
 func (l *listener) readUDP() {
-	for {
-		if final(l.reader.Receive(l.receive)) {
-			return
-		}
+	for !final(l.reader.Receive(l.receive)) {
 		time.Sleep(pause)
 	}
 }
@@ -30,14 +27,12 @@ func (l *listener) receive(packets int) (goOn bool) {
 
 // takeAll hands over the packets that came together, and sends the replies to them.
 func (l *listener) takeAll() {
-	defer l.flush()
+	defer func() {
+		if lost := l.reader.Flush(); lost > 0 {
+			l.s.options.Counters.RepliesLost.Add(uint64(lost))
+		}
+	}()
 	l.handler.Packets(Batch{l, l.got})
-}
-
-func (l *listener) flush() {
-	if lost := l.reader.Flush(); lost > 0 {
-		l.s.options.Counters.RepliesLost.Add(uint64(lost))
-	}
 }
 
 // Batch is packets that arrived together, as long as Packets runs.

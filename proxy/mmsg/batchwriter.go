@@ -19,10 +19,7 @@ type batchWriter struct {
 	write    func(fd uintptr) bool // sendNow, made once
 }
 
-// full tells whether send has to come before the next add.
-func (w *batchWriter) full() bool { return w.count == batchSize }
-
-// add queues a packet, which must not change until send. name is its destination, nil
+// add queues a packet, one of up to batchSize, which must not change until send. name is its destination, nil
 // on a connected socket.
 func (w *batchWriter) add(packet []byte, name unsafe.Pointer, nameBytes uint32) {
 	i := w.count

@@ -1,7 +1,6 @@
 package mmsg
 
 import (
-	"cmp"
 	"errors"
 	"net"
 	"os"
@@ -16,7 +15,7 @@ import (
 // is the socket's syscall.RawConn, whose Write does not wait for room either, and has one reader.
 type Conn struct {
 	syscall.RawConn              // of socket
-	opened          *net.UDPConn // closed; it has the addresses
+	opened          *net.UDPConn // closed; it has the address
 	socket          *os.File     // blocking, and so in no poller
 	arrivals        *os.File     // an epoll instance, readable while the socket is
 	waiting         syscall.RawConn
@@ -27,28 +26,26 @@ type Conn struct {
 // NewConn takes over the socket of c, which it closes.
 func NewConn(c *net.UDPConn) (*Conn, error) {
 	defer c.Close()
-	raw, err := c.SyscallConn()
+	fd, err := -1, net.ErrClosed
+	if raw, failed := c.SyscallConn(); failed == nil {
+		_ = raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) })
+	}
 	if err != nil {
 		return nil, err
-	}
-	var fd int
-	if failed := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); failed != nil || err != nil {
-		return nil, cmp.Or(failed, err)
 	}
 	_ = unix.SetNonblock(fd, false) // os.NewFile puts a file that does not block into the poller
 	n := &Conn{opened: c, socket: os.NewFile(uintptr(fd), "udp")}
 	n.RawConn, _ = n.socket.SyscallConn()
+	n.readSocket = func(uintptr) bool { return n.read(uintptr(fd)) }
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		_ = n.socket.Close()
-		return nil, err
+	if err == nil {
+		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN})
 	}
 	_ = unix.SetNonblock(epoll, true)
-	n.arrivals = os.NewFile(uintptr(epoll), "epoll")
+	n.arrivals = os.NewFile(uintptr(epoll), "epoll") // nil for none
 	n.waiting, _ = n.arrivals.SyscallConn()
-	n.readSocket = func(uintptr) bool { return n.read(uintptr(fd)) }
-	if err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
-		_ = n.Close()
+	if err != nil {
+		_, _ = n.arrivals.Close(), n.socket.Close()
 		return nil, err
 	}
 	return n, nil
@@ -82,6 +79,3 @@ func (c *Conn) Close() error {
 
 // LocalAddr returns the socket's address.
 func (c *Conn) LocalAddr() net.Addr { return c.opened.LocalAddr() }
-
-// RemoteAddr returns the address that the socket is connected to, nil for none.
-func (c *Conn) RemoteAddr() net.Addr { return c.opened.RemoteAddr() }

@@ -95,9 +95,3 @@ func (r *Reader) Flush() (lost int) {
 	r.out.send(r.conn, r.miss)
 	return r.lost
 }
-
-// Discard drops the queued replies and returns how many they were.
-func (r *Reader) Discard() (queued int) {
-	queued, r.out.count = r.out.count, 0
-	return queued
-}

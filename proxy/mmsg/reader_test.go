@@ -3,12 +3,18 @@ package mmsg
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -30,6 +36,24 @@ func connOf(t *testing.T, c *net.UDPConn) *Conn {
 	fatal.If(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
+}
+
+// TestPollersWaitForPacketsAlone, and not for room in the socket.
+func TestPollersWaitForPacketsAlone(t *testing.T) {
+	_, conn := readerOn(t, "127.0.0.1:0")
+	var events []string
+	fatal.If(t, conn.Control(func(fd uintptr) {
+		all, _ := filepath.Glob("/proc/self/fdinfo/*")
+		for _, path := range all {
+			text, _ := os.ReadFile(path)
+			for _, m := range regexp.MustCompile(`(?m)^tfd: +(\d+) events: +(\w+)`).FindAllStringSubmatch(string(text), -1) {
+				if m[1] == strconv.Itoa(int(fd)) {
+					events = append(events, m[2])
+				}
+			}
+		}
+	}))
+	diff.Equal(t, fmt.Sprintf("[%x]", unix.EPOLLIN|unix.EPOLLERR|unix.EPOLLHUP), fmt.Sprint(events))
 }
 
 // receive returns how many packets come together.

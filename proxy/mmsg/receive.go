@@ -60,7 +60,7 @@ func Receive(conn *Conn, take func(b *ReceiveBatch) (goOn bool)) error {
 			case unix.EAGAIN:
 				return false
 			default:
-				failed = &net.OpError{Op: "read", Net: "udp", Source: conn.LocalAddr(), Addr: conn.RemoteAddr(), Err: errno}
+				failed = &net.OpError{Op: "read", Net: "udp", Source: conn.LocalAddr(), Err: errno}
 				return true
 			}
 			if !take(b) {

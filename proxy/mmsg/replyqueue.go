@@ -42,8 +42,6 @@ type replyBatch struct {
 	to    []netip.AddrPort
 }
 
-func (b *replyBatch) reset() { b.bytes, b.ends, b.to = b.bytes[:0], b.ends[:0], b.to[:0] }
-
 // New returns a queue whose packets leave with Send. done is called with how many packets
 // have left the queue, and how many of these the kernel refused. A full socket loses
 // packets, because the sender also has other sockets' packets to send.
@@ -98,7 +96,7 @@ func (q *ReplyQueue) send() {
 	q.lost = 0
 	defer func() { // also after a panic
 		n := len(b.to)
-		b.reset()
+		b.bytes, b.ends, b.to = b.bytes[:0], b.ends[:0], b.to[:0]
 		q.done(n, q.lost)
 	}()
 	begin := 0
@@ -107,7 +105,7 @@ func (q *ReplyQueue) send() {
 		n := putAddrPort(name, b.to[i])
 		q.writer.add(b.bytes[begin:end], unsafe.Pointer(name), n)
 		begin = end
-		if q.writer.full() {
+		if q.writer.count == batchSize {
 			q.writer.send(q.conn, q.failed)
 		}
 	}

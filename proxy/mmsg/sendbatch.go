@@ -43,7 +43,11 @@ func (b *SendBatch[S]) Send() {
 	if b.failed == nil {
 		b.failed = func(i int, err error) { b.sockets[b.first+i].Unsent(b.packets[b.first+i], err) }
 	}
-	defer b.reset() // also after a panic: nothing is sent twice
+	defer func() { // also after a panic: nothing is sent twice
+		clear(b.sockets[:b.count])
+		clear(b.packets[:b.count])
+		b.count, b.room = 0, b.room[:0]
+	}()
 	for b.first = 0; b.first < b.count; {
 		s := b.sockets[b.first]
 		end := b.first
@@ -53,10 +57,4 @@ func (b *SendBatch[S]) Send() {
 		b.writer.send(s.Raw(), b.failed)
 		b.first = end
 	}
-}
-
-func (b *SendBatch[S]) reset() {
-	clear(b.sockets[:b.count])
-	clear(b.packets[:b.count])
-	b.count, b.room = 0, b.room[:0]
 }

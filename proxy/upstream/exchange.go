@@ -70,12 +70,6 @@ func (u *upstream) newExchange(query []byte, end int, until time.Time, by bounds
 	return e
 }
 
-// movesOn tells whether the query moves on after so many failed probes in a row: as many
-// as its zone wants, so that each moves once.
-func (e *exchange) movesOn(fails int) bool {
-	return !e.probe && e.by.maxFails > 0 && e.by.maxFails == fails
-}
-
 // failure is an exchange that was removed from its tables, and why.
 type failure struct {
 	e   *exchange

@@ -135,7 +135,8 @@ func (u *upstream) probe(by bounds) {
 			continue
 		}
 		fails := int(u.fails.Add(1))
-		movesOn := func(e *exchange) bool { return e.movesOn(fails) }
+		// A query moves on after as many failed probes as its zone wants, so that it moves once.
+		movesOn := func(e *exchange) bool { return !e.probe && e.by.maxFails == fails }
 		u.sockets.end(errDown, movesOn)
 		u.conns.end(errDown, movesOn)
 		if fails >= by.maxFails {
