@@ -219,7 +219,7 @@ func (l *listener) serve() {
 
 // drain answers the received queries, then closes the sockets: immediately when ctx ends.
 func (l *listener) drain(ctx context.Context) {
-	_ = l.tcp.Close()
+	_ = l.tcp.SetDeadline(time.Now())
 	_ = l.udp.SetReadDeadline(time.Now().Add(lastPackets))
 	stop := context.AfterFunc(ctx, l.shut)
 	defer stop()

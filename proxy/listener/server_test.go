@@ -191,6 +191,30 @@ func TestQueuedPacketsAreAnswered(t *testing.T) {
 	replies(t, n, c.Read)
 }
 
+// TestQueuedConnectionsAreAnswered: connections that the kernel holds when an address is taken away are
+// answered first.
+func TestQueuedConnectionsAreAnswered(t *testing.T) {
+	e := newEcho(t)
+	held := make(chan struct{})
+	e.options.Protect = func(_ string, f func()) bool { <-held; f(); return true }
+	at := e.listen(t, loopback)[0]
+	var conns []net.Conn
+	for i := range 10 {
+		c := dial(t, "tcp", at)
+		_, err := c.Write(framed(packet(i)))
+		fatal.If(t, err)
+		conns = append(conns, c)
+	}
+	time.AfterFunc(2*lastPackets, func() { close(held) })
+	e.listen(t)
+	for i, c := range conns {
+		got := make([]byte, len(framed(packet(i))))
+		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, framed(packet(i))) {
+			t.Errorf("connection %d: %x, %v", i, got, err)
+		}
+	}
+}
+
 // TestPipelining: more messages on one connection than may be in flight at once, all sent
 // before the first answer is read.
 func TestPipelining(t *testing.T) {

@@ -3,9 +3,11 @@ package listener
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,17 +51,22 @@ type Conn struct {
 	over    atomic.Bool // it reads no further query
 }
 
+// accept takes connections until the listener is closed, or its deadline is over and none has come for a while.
 func (l *listener) accept() {
-	for {
+	for waited := false; ; {
 		nc, err := l.tcp.Accept()
-		if err != nil {
-			if final(err) {
-				return
-			}
+		switch {
+		case err == nil:
+			waited = false
+			l.welcome(nc)
+		case errors.Is(err, os.ErrDeadlineExceeded) && !waited:
+			waited = true
+			_ = l.tcp.SetDeadline(time.Now().Add(lastPackets))
+		case final(err):
+			return
+		default:
 			time.Sleep(pause)
-			continue
 		}
-		l.welcome(nc)
 	}
 }
 
