@@ -148,6 +148,12 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 			return e.close(ctx, err)
 		}
 	}
+	ended := e.snapshot != nil && e.Coexisting()
+	if ended {
+		// The earlier agent's grants must fail from now on: nothing asks for them. endSwitch
+		// reports its errors.
+		_ = e.endSwitch(ctx)
+	}
 	if members {
 		return e.commitPeers(ctx)
 	}
@@ -159,7 +165,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	e.entered = ruleset.RulesOf(written)
 	if err := e.shrink(ctx, written); err != nil {
 		failed = errors.Join(failed, err)
-	} else {
+	} else if !ended {
 		_ = e.endDueSwitch(ctx) // it reports its errors
 	}
 	err = errors.Join(e.unopened, failed, e.flows.Run(e.judge()))

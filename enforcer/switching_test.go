@@ -108,6 +108,29 @@ func TestChangesAlthoughTheOtherDataplaneStays(t *testing.T) {
 	}
 }
 
+// TestTheOtherDataplaneEndsBeforeAChange: once the tables decide without the other dataplane, the earlier agent's
+// grants fail there before anything of a change is written.
+func TestTheOtherDataplaneEndsBeforeAChange(t *testing.T) {
+	t.Parallel()
+	w, p := web(t)
+	other := &otherPlane{}
+	overlap(t, w, func() {
+		other.isLeft(w)
+		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
+	})
+	w.prepare(w.compile([]policy.Pod{p, pod("other", "10.1.0.6", "allow")}, pol("allow", "tcp/443 www.example.org")))
+	var before, after []string
+	w.seams.before = func(step string) {
+		if before = append(before, step); other.removals > 0 {
+			after, before = append(after, step), before[:len(before)-1]
+		}
+	}
+	w.commit()
+	if len(before) > 1 || len(after) == 0 {
+		t.Errorf("written before the other dataplane was removed: %q, and after: %q", before, after)
+	}
+}
+
 // candidates tells whether the nft tables ask for candidates.
 func (w *world) candidates() bool { return strings.Contains(w.inet.Dump(), " jump candidate") }
 
