@@ -112,7 +112,8 @@ func (s *Server) Listen(addrs []netip.AddrPort) error {
 	}
 	for a, l := range fresh {
 		s.open[a] = l
-		l.serve()
+		l.ends.Go(l.readUDP)
+		l.ends.Go(l.accept)
 	}
 	var gone []*listener
 	for a, l := range s.open {
@@ -212,11 +213,6 @@ func listenError(protocol string, a netip.AddrPort, err error) error {
 	return fmt.Errorf("listen on %s over %s: %w; stop what holds the port, or bind another address", a, protocol, err)
 }
 
-func (l *listener) serve() {
-	l.ends.Go(l.readUDP)
-	l.ends.Go(l.accept)
-}
-
 // drain answers the received queries, then closes the sockets: immediately when ctx ends.
 func (l *listener) drain(ctx context.Context) {
 	_ = l.tcp.SetDeadline(time.Now())
@@ -226,10 +222,7 @@ func (l *listener) drain(ctx context.Context) {
 	l.ends.Wait()
 	l.mu.Lock()
 	l.over = true
-	conns := make([]*Conn, 0, len(l.conns))
-	for c := range l.conns {
-		conns = append(conns, c)
-	}
+	conns := slices.Collect(maps.Keys(l.conns))
 	l.mu.Unlock()
 	for _, c := range conns {
 		c.finish()
