@@ -177,6 +177,17 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	}
 }
 
+// failsToCommit prepares a snapshot, and asserts that it is not committed while chains are refused.
+func (w *world) failsToCommit(s *policy.Snapshot) {
+	w.t.Helper()
+	w.prepare(s)
+	w.chains.Fail(errInjected)
+	defer w.chains.Fail(nil)
+	if err := w.e.Commit(context.Background()); err == nil {
+		w.t.Fatal("no error")
+	}
+}
+
 func TestFailedFirstCommitKeepsTheRecoveredState(t *testing.T) {
 	t.Parallel()
 	w, p := web(t)
@@ -184,12 +195,7 @@ func TestFailedFirstCommitKeepsTheRecoveredState(t *testing.T) {
 	judged := w.unadmitted("10.1.0.5:1003", "192.0.2.1:443")
 	w.restart()
 	s := w.compile([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org", "tcp/8443-8444 www.example.org")) // so that chains change
-	w.prepare(s)
-	w.chains.Fail(errInjected)
-	if err := w.e.Commit(context.Background()); err == nil {
-		t.Fatal("no error")
-	}
-	w.chains.Fail(nil)
+	w.failsToCommit(s)
 	fatal.If(t, w.rollOut(s))
 	if w.mark(judged)&DefaultMark != 0 {
 		t.Error("a connection that was judged before is admitted by the retry")
@@ -205,15 +211,10 @@ func TestAdmissionsLastAsLongAsTheRules(t *testing.T) {
 	f := w.track("10.1.0.5:1003", "192.0.2.1:443")
 	w.restart()
 	s := w.compile([]policy.Pod{pod("web", "10.1.0.5")}, pol("allow", "tcp/443 www.example.org"))
-	w.prepare(s)
-	w.chains.Fail(errInjected)
-	if err := w.e.Commit(context.Background()); err == nil {
-		t.Fatal("no error")
-	}
+	w.failsToCommit(s)
 	if !w.admitted(f) {
 		t.Error("the connection is cut by the rules of the last agent")
 	}
-	w.chains.Fail(nil)
 	fatal.If(t, w.rollOut(s))
 	if w.admitted(f) {
 		t.Error("the next pod with the address inherits the connection")

@@ -51,16 +51,15 @@ type Conn struct {
 	over    atomic.Bool // it reads no further query
 }
 
-// accept takes connections until the listener is closed, or its deadline is over and none has come for a while.
+// accept takes connections until the listener is closed, or for lastPackets behind its deadline: these came before.
 func (l *listener) accept() {
-	for waited := false; ; {
+	for ending := false; ; {
 		nc, err := l.tcp.Accept()
 		switch {
 		case err == nil:
-			waited = false
 			l.welcome(nc)
-		case errors.Is(err, os.ErrDeadlineExceeded) && !waited:
-			waited = true
+		case errors.Is(err, os.ErrDeadlineExceeded) && !ending:
+			ending = true
 			_ = l.tcp.SetDeadline(time.Now().Add(lastPackets))
 		case final(err):
 			return
