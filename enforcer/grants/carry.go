@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
@@ -153,6 +152,7 @@ type carrying struct {
 	next   *policy.View
 	to     *Carried
 	denies bool // rules that deny or pass have got addresses
+	taken  map[fqdn.Name][]taking
 }
 
 // source is a name by which an address of a set is open, or was.
@@ -171,6 +171,7 @@ func (t *Table) carry(of *carrying) error {
 	again := of.p.closed
 	of.p.closed = false
 	t.mu.Unlock()
+	of.taken = map[fqdn.Name][]taking{}
 	for sources := of.p.sources(again); len(sources) > 0; {
 		part := sources[:min(len(sources), batchGrants)]
 		sources = sources[len(part):]
@@ -206,27 +207,34 @@ func (t *Table) beginCarry(of *carrying, last *policy.View, coming *policy.Snaps
 	return true, nil
 }
 
-// sources returns the names of the addresses that are open to the pod or were, sorted by name.
+// sources returns the names of the addresses that are open to the pod or were.
 func (p *podGrants) sources(again bool) (out []source) {
 	for _, s := range p.all() {
 		s.mu.RLock()
-		add := func(a netip.Addr, all reasons, again bool) {
-			for i := range all {
-				if all[i].name != unreadable {
-					out = append(out, source{set: s, addr: a, name: all[i].name, again: again})
-				}
-			}
-		}
-		for _, g := range s.entries {
-			add(g.address(), g.reasons(), again && s.uncertain[g.address()])
-		}
-		for a, all := range s.past {
-			add(a, all, false)
-		}
+		out = slices.Grow(out, len(s.entries)+len(s.past))
+		s.eachName(func(a netip.Addr, name fqdn.Name, live bool) {
+			out = append(out, source{set: s, addr: a, name: name, again: again && live && s.uncertain[a]})
+		})
 		s.mu.RUnlock()
 	}
-	slices.SortFunc(out, func(a, b source) int { return strings.Compare(string(a.name), string(b.name)) })
 	return out
+}
+
+// eachName calls do with the names of the set's addresses, live or remembered. The caller holds mu.
+func (s *set) eachName(do func(a netip.Addr, name fqdn.Name, live bool)) {
+	each := func(a netip.Addr, all reasons, live bool) {
+		for i := range all {
+			if all[i].name != unreadable {
+				do(a, all[i].name, live)
+			}
+		}
+	}
+	for _, g := range s.entries {
+		each(g.address(), g.reasons(), true)
+	}
+	for a, all := range s.past {
+		each(a, all, false)
+	}
 }
 
 // decide fills in what takes over each source.
@@ -234,11 +242,12 @@ func (of *carrying) decide(part []source) {
 	for i := range part {
 		s := &part[i]
 		s.again = s.again && of.next.Covers(s.name, s.set.key.Rule, s.set.key.Ports)
-		if i > 0 && part[i-1].name == s.name {
-			s.takenBy = part[i-1].takenBy
-		} else {
-			s.takenBy = takingOf(of.next, s.name)
+		taken, known := of.taken[s.name]
+		if !known {
+			taken = takingOf(of.next, s.name)
+			of.taken[s.name] = taken
 		}
+		s.takenBy = taken
 	}
 }
 

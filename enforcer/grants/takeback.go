@@ -26,8 +26,10 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 	if p.changed {
 		t.setViews(p, []*policy.View{view}, func(netip.Addr) bool { return false })
 		t.mu.Unlock()
-		for _, s := range p.sources(false) {
-			covers.has(s.name, s.set.key)
+		for _, s := range p.all() {
+			s.mu.RLock()
+			s.eachName(func(_ netip.Addr, name fqdn.Name, _ bool) { covers.has(name, s.key) })
+			s.mu.RUnlock()
 		}
 		t.mu.Lock()
 	}
