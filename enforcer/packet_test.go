@@ -84,17 +84,21 @@ func (w *world) judges(p *packet) bool {
 	}
 	named := p.Mark&w.cfg.Candidate != 0 && p.Conn&w.cfg.Candidate != 0
 	dns := p.DstPort == dnsPort && (w.inSet("serving", p.Dst) || w.inSet("dns", p.Dst))
-	if named || dns || w.accepts("pods"+suffix[1:], p) {
+	if named || dns || w.inSet("own", p.Src, p.Dst) || w.accepts("pods"+suffix[1:], p) {
 		p.Conn = p.Conn&^w.cfg.Candidate | w.cfg.Mark
 		return true
 	}
 	return !selected
 }
 
-// inSet tells whether a set of the nft tables has an address.
-func (w *world) inSet(set string, a netip.Addr) bool {
-	set += map[bool]string{false: "4", true: "6"}[a.Is6()]
-	return w.inet.Table != nil && w.inet.Table.Sets[set] != nil && w.inet.Table.Sets[set].FindElement(a.String()) != nil
+// inSet tells whether a set of the nft tables has an address, or two.
+func (w *world) inSet(set string, addrs ...netip.Addr) bool {
+	set += map[bool]string{false: "4", true: "6"}[addrs[0].Is6()]
+	var key []string
+	for _, a := range addrs {
+		key = append(key, a.String())
+	}
+	return w.inet.Table != nil && w.inet.Table.Sets[set] != nil && w.inet.Table.Sets[set].FindElement(key...) != nil
 }
 
 // accepts tells whether the chain to which a verdict map leads a packet accepts it.

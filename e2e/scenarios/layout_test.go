@@ -43,7 +43,7 @@ var olderLayout = sourceChanges{
 	"enforcer/ruleset/layout/logrules.go": {{`@selected%`, `@chosen%`}},
 	"enforcer/ruleset/layout/namespace.go": {
 		{`podPrefix  = "pod-"`, `podPrefix  = "unit-"`}, {`listPrefix = "list-"`, `listPrefix = "row-"`},
-		{`podsMap    = "pods"`, `podsMap    = "units"`}, {`stagedSet  = "staged"`, `stagedSet  = "coming"`},
+		{`podsMap     = "pods"`, `podsMap     = "units"`}, {`stagedSet   = "staged"`, `stagedSet   = "coming"`},
 	},
 	"enforcer/ruleset/layout/earlier.go": {{`"selected"`, `"chosen"`}},
 	"enforcer/ruleset/layout/net.go": {

@@ -54,9 +54,9 @@ func (k InForce) words(ctx context.Context, name string) (map[netip.Addr]string,
 	return out, err
 }
 
-// homes returns the homes that a table has.
-func (k InForce) homes(ctx context.Context, id nft.ID) (out []Home, err error) {
-	all, err := k.Tables.Elements(ctx, id, setsOf("home")...)
+// homes returns the elements of sets of words and addresses, which are homes or subjects.
+func (k InForce) homes(ctx context.Context, id nft.ID, set string) (out []Home, err error) {
+	all, err := k.Tables.Elements(ctx, id, setsOf(set)...)
 	for _, e := range all {
 		if len(e.Key) != 2 {
 			continue // a catch-all element
@@ -144,23 +144,27 @@ func (k InForce) ReadEarlier(ctx context.Context) (Earlier, error) {
 		}
 		out.Tables, out.JudgesNode = out.Tables || len(chains) > 0, out.JudgesNode || chains[nodeChain]
 	}
-	var errs [8]error
+	var errs [9]error
 	var net []netip.Addr
+	var subjects []Home
 	var pods map[netip.Addr]string
 	out.Selected, errs[0] = k.Selected(ctx)
 	net, errs[1] = k.addrs(ctx, Net, "selected")
-	out.Homes, errs[2] = k.homes(ctx, Inet)
-	out.PortHomes, errs[3] = k.homes(ctx, Bridge)
+	out.Homes, errs[2] = k.homes(ctx, Inet, "home")
+	out.PortHomes, errs[3] = k.homes(ctx, Bridge, "home")
 	out.GivenBack, errs[4] = k.pairs(ctx, "giveback")
 	out.NodeGivenBack, errs[5] = k.pairs(ctx, nodeGiveBackMap)
 	out.TierChains, errs[6] = k.words(ctx, tiersMap)
 	pods, errs[7] = k.words(ctx, podsMap)
+	subjects, errs[8] = k.homes(ctx, Inet, subjectsSet)
 	out.Selected = append(out.Selected, net...)
 	slices.SortFunc(out.Selected, netip.Addr.Compare)
 	out.Selected = slices.Compact(out.Selected)
+	for _, s := range subjects {
+		out.Subjects[s.Addr] = s.Iface
+	}
 	for a, chain := range pods {
-		id, rest, _ := strings.Cut(strings.TrimPrefix(chain, "goto "+podPrefix), "-")
-		out.Subjects[a] = id
+		_, rest, _ := strings.Cut(strings.TrimPrefix(chain, "goto "+podPrefix), "-")
 		if list, _, _ := strings.Cut(rest, "-"); list != noList {
 			out.Lists[a] = list
 		}

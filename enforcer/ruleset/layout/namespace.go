@@ -46,9 +46,10 @@ const (
 
 	candidatesChain = "candidates" // only of tables that ask candidates
 
-	podsMap    = "pods" // leads subjects to their chains
-	stagedSet  = "staged"
-	recheckSet = "recheck" // State.Recheck
+	podsMap     = "pods"     // leads subjects to their chains
+	subjectsSet = "subjects" // whose the addresses are, for a later agent
+	stagedSet   = "staged"
+	recheckSet  = "recheck" // State.Recheck
 )
 
 // Sets are the sets of both families.
@@ -99,8 +100,8 @@ func (l *builder) stagedChain(bits Bits) {
 		"jump namespace")
 }
 
-// subjects makes the chains of subjects and of their lists, and returns the first of each
-// subject.
+// subjects makes the chains of subjects with rules and of their lists, and returns the first of each
+// subject. A pod that comes without a chain needs no run of the program nft.
 func (d *dispatch) subjects(s State) map[string]string {
 	d.first = nil // every rule accepts
 	lists, out := map[string]string{}, map[string]string{}
@@ -108,8 +109,9 @@ func (d *dispatch) subjects(s State) map[string]string {
 		lists[l.ID] = d.chain(listPrefix, d.list(l.Rules, "return", false)...)
 	}
 	for i := range s.Subjects {
-		p := &s.Subjects[i]
-		out[p.ID] = d.chain(p.chainPrefix(), d.subject(p, lists[p.List])...)
+		if p := &s.Subjects[i]; p.List != "" || len(p.Grants) > 0 {
+			out[p.ID] = d.chain(p.chainPrefix(), d.subject(p, lists[p.List])...)
+		}
 	}
 	return out
 }
@@ -118,7 +120,7 @@ func (d *dispatch) subjects(s State) map[string]string {
 const noList = "none"
 
 // chainPrefix begins the name of the subject's chain, from which a later agent learns the
-// subject and its list.
+// subject's list.
 func (s *Subject) chainPrefix() string {
 	list := s.List
 	if list == "" {

@@ -31,6 +31,7 @@ var familySets = []nft.Set{
 	{Name: dnsSet, Key: addr, Comment: "resolvers that subjects may dial"},
 	{Name: tiersMap, Key: addr, Value: "verdict", Comment: "subjects to the first chain of their ordered rules"},
 	{Name: podsMap, Key: addr, Value: "verdict", Comment: "subjects to the chain of their Namespace tier"},
+	{Name: subjectsSet, Key: "ifname . " + addr, Comment: "the IDs of subjects, as words, and their addresses"},
 	{Name: stagedSet, Key: addr, Comment: "addresses that are about to become default-deny"},
 	{Name: recheckSet, Key: addr, Comment: "addresses whose connections are still to be judged again"},
 	{Name: networksSet, Key: addr, Fill: nft.Ranges, Comment: "networks of all rules of long lists"},

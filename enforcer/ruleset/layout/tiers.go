@@ -90,6 +90,19 @@ type objects struct {
 	// items and named are shared with the next objects: chains with a sum in their names, by these.
 	items map[itemKey]*item
 	named map[string]*nft.Chain
+	tiers tierObjects
+}
+
+// tierObjects is what the ordered rules of pods add. It depends on no pod: one that comes or goes leaves it.
+type tierObjects struct {
+	ids      []string
+	peers    []PeerSet
+	items    map[itemKey]*item
+	sets     map[string]PeerSet
+	networks map[string]bool
+	there    map[string]*nft.Chain
+	chains   []*nft.Chain
+	fronts   map[string]string
 }
 
 // objects renders the rules and sets of a state. Those of before are returned if they are equal,
@@ -107,12 +120,8 @@ func (s State) objects(before objects) objects {
 		return out
 	}
 	d := newDispatch(s, before)
-	out.fronts = map[string]string{}
-	for _, t := range s.Tiers {
-		if out.fronts[t.ID] == "" {
-			out.fronts[t.ID] = d.tiers(&t)
-		}
-	}
+	out.tiers = d.orderedRules(s, out.key.peers)
+	out.fronts = out.tiers.fronts
 	out.subjects = d.subjects(s)
 	d.node(s.Node)
 	d.auditedNode(s.NodeAudited)
@@ -127,6 +136,32 @@ func (s State) objects(before objects) objects {
 		out.sets = append(out.sets, g.Sets()...)
 	}
 	return out
+}
+
+// orderedRules makes the chains of the ordered rules of pods, of those before if they are equal.
+func (d *dispatch) orderedRules(s State, peers []PeerSet) tierObjects {
+	t := tierObjects{peers: peers, fronts: map[string]string{}}
+	for i := range s.Tiers {
+		t.ids = append(t.ids, s.Tiers[i].ID)
+	}
+	if was := d.before.tiers; was.fronts != nil && slices.Equal(t.ids, was.ids) && reflect.DeepEqual(peers, was.peers) {
+		t = was
+		d.items, d.networks, d.there, d.chains = maps.Clone(t.items), maps.Clone(t.networks), maps.Clone(t.there), slices.Clip(t.chains)
+		for name, set := range t.sets {
+			if now, there := d.peers[name]; there {
+				set = now
+			}
+			d.peers[name], d.sets[name] = set, set
+		}
+		return t
+	}
+	for i := range s.Tiers {
+		if of := &s.Tiers[i]; t.fronts[of.ID] == "" {
+			t.fronts[of.ID] = d.tiers(of)
+		}
+	}
+	t.items, t.networks, t.there, t.sets, t.chains = maps.Clone(d.items), maps.Clone(d.networks), maps.Clone(d.there), maps.Clone(d.sets), slices.Clip(d.chains)
+	return t
 }
 
 // tiers makes the chains of ordered rules, and returns the one that subjects are led to.
@@ -207,7 +242,10 @@ func (m elements) tiers(s State, objs objects) {
 	}
 	for _, p := range s.Subjects {
 		for _, a := range p.Addrs {
-			m.AddMap(podsMap+timed.Suffix(a), a.String(), "goto "+objs.subjects[p.ID])
+			m.Add(subjectsSet+timed.Suffix(a), ifname(p.ID), a.String())
+			if chain := objs.subjects[p.ID]; chain != "" {
+				m.AddMap(podsMap+timed.Suffix(a), a.String(), "goto "+chain)
+			}
 		}
 	}
 	m.addrs(stagedSet, s.Staged)
