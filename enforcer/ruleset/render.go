@@ -155,6 +155,7 @@ func addTiers(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 		}
 		s.Tiers[i].Subjects = append(s.Tiers[i].Subjects, p.Addrs...)
 	}
+	slices.SortFunc(s.Tiers, func(a, b layout.Tiers) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(peers, policy.Peer.Compare)
 	for _, peer := range slices.Compact(peers) {
 		s.Peers = append(s.Peers, PeerSet(dataplane.PeersName(peer), peer.Kind, in.tierMembers(peer)))
