@@ -35,8 +35,6 @@ clients   := musl-gcc busybox node python3 dig nslookup dnsmasq dnsperf curl jav
 	chromium /usr/include/ares.h /usr/lib/python3/dist-packages/requests
 clustered := $(programs) runc host-local nsenter br_netfilter
 scenarios := ./e2e/scenarios
-# The first shows that the cluster itself is sound, and hands it over.
-smoke     := ./e2e/cluster/smoke
 kube      := ./e2e/kube
 modules   := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */*/go.mod */go.mod)))
 # Time passes for the scenarios while the other tests compute.
@@ -54,7 +52,7 @@ build: need-go ## build the agent, bin/namegate, and the plugin of kubectl: bin/
 	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/namegate ./cmd/kubectl-namegate
 
 # packages are those of the tests that are not on a cluster, nor scenarios.
-packages   = $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube)
+packages   = $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/kube)
 # racing are those of them whose tests may run goroutines that share memory, as far as code tells.
 racing     = $$($(GO) run ./e2e/racing $(packages))
 # beside are the modules that `make test-long` tests if a change concerns them. release is tested by its
@@ -95,8 +93,7 @@ e2e: need-root build e2e-tools ## scenarios on a real cluster of two nodes (root
 	@e2e/prepare $(clustered)
 	@image/build dev bin/namegate-image.tar
 	@failed=; \
-	HAND_OVER=1 KEEP=$(keep) $(GO) test -count=1 -vet=off -timeout 10m -parallel 4 $(TESTFLAGS) $(smoke) || failed=1; \
-	HANDED_OVER=1 KEEP=$(keep) $(GO) test -count=1 -vet=off -timeout 45m -parallel 4 $(TESTFLAGS) $(kube) || failed=1; \
+	KEEP=$(keep) $(GO) test -count=1 -vet=off -timeout 55m -parallel 4 $(TESTFLAGS) $(kube) || failed=1; \
 	[ -n "$(keep)" ] || bin/cluster/stand down; \
 	[ -z "$$failed" ] || { echo "make e2e: some tests failed, see above" >&2; exit 1; }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/intercept"
@@ -23,7 +22,7 @@ import (
 	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/status"
-	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 func addrList(words string) (out []netip.Addr) {
@@ -36,8 +35,7 @@ func addrList(words string) (out []netip.Addr) {
 // nodeUnder compiles a snapshot of the node n1 with a policy's rules.
 func nodeUnder(t *testing.T, spec string) *policy.Snapshot {
 	t.Helper()
-	p := new(v1alpha1.ClusterFQDNNetworkPolicy)
-	fatal.If(t, yaml.UnmarshalStrict([]byte("metadata: {name: host}\nspec: {tier: Admin, priority: 1, subject: {nodes: {}}, "+spec+"}"), p))
+	p := policytest.ClusterPolicy(t, "host", "{tier: Admin, priority: 1, subject: {nodes: {}}, "+spec+"}")
 	return compile.New().Compile(compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p}, Node: &policy.Node{Name: "n1"}})
 }
 

@@ -8,9 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/knftables"
-	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/agent/safeguard"
@@ -19,6 +17,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestARollOutThatHangsHoldsNoPolicyBeyondItsTime: the agent has the kernel enforce an unconfirmed policy for
@@ -30,8 +29,8 @@ func TestARollOutThatHangsHoldsNoPolicyBeyondItsTime(t *testing.T) {
 	a.safeguard = safeguard.New(safeguard.Options{File: filepath.Join(t.TempDir(), "safeguard.json"), Boot: "1",
 		Now: func() time.Duration { return now }, Away: func() time.Duration { return 0 }, Log: a.log})
 	closed := func(name string) *v1alpha1.ClusterFQDNNetworkPolicy {
-		p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Generation: 1}}
-		fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {nodes: {}}, safeguard: {confirmWithin: 5m}, egress: [{action: Deny}]}"), &p.Spec))
+		p := policytest.ClusterPolicy(t, name, "{tier: Admin, priority: 1, subject: {nodes: {}}, safeguard: {confirmWithin: 5m}, egress: [{action: Deny}]}")
+		p.UID, p.Generation = "u", 1
 		return p
 	}
 	stages := &stages{a}
@@ -77,8 +76,7 @@ func TestUnconfirmedPoliciesAreHeld(t *testing.T) {
 		defer synctest.Wait()
 		defer cancel()
 		go a.rollout.Run(ctx)
-		edge := &v1alpha1.ClusterFQDNNetworkPolicy{}
-		fatal.If(t, yaml.Unmarshal([]byte("{metadata: {name: edge}, spec: {tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny, networks: [192.0.2.0/24]}]}}"), edge))
+		edge := policytest.ClusterPolicy(t, "edge", "{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny, networks: [192.0.2.0/24]}]}")
 		in := compile.Input{Node: &policy.Node{Name: "node"}, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{edge}, Unconfirmed: map[string]bool{"edge": true}}
 		a.rollout.Offer(rollout.State{Input: in})
 		<-a.rollout.First()

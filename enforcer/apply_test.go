@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -97,9 +98,7 @@ func TestPolicyIsAddedAndRemoved(t *testing.T) {
 	w.apply([]policy.Pod{web, db, other})
 	w.clock.Pass(packetGrace)
 	w.recheck()
-	if after := w.dump(); after != none {
-		t.Errorf("the policy is gone and left something:\n%s\nwant\n%s", after, none)
-	}
+	diff.Error(t, none, w.dump(), "the policy is gone, and left")
 }
 
 func TestWritesComeInOrder(t *testing.T) {
@@ -169,9 +168,7 @@ func TestTheSameStateIsRenderedEqual(t *testing.T) {
 	eachPlane(t, func(t *testing.T, plane string) {
 		w, next := busyOn(t, plane)
 		w.e.flows.Recheck(flows.PolicyChanged, addrs("10.1.0.5 10.1.0.6 10.1.0.7 10.1.0.9 2001:db8:1::5"))
-		if err := w.e.flows.Record(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.e.flows.Record())
 		w.clock.Pass(time.Second)
 		subjects := w.e.planOf(next)
 		first := ruleset.State(w.e.tablesInput(subjects, w.e.snapshot))

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -57,12 +58,8 @@ func TestCleanupKeepsOtherProgramsObjects(t *testing.T) {
 			w.boot() // the subcommand, after the agent has gone
 		}
 		fatal.If(t, w.e.Cleanup(context.Background()))
-		if after := w.dump(); after != before {
-			t.Errorf("after the clean-up:\n%s\nwant\n%s", after, before)
-		}
-		if after := w.addresses(); after != addresses {
-			t.Errorf("addresses %s, want %s", after, addresses)
-		}
+		diff.Error(t, before, w.dump(), "after the clean-up")
+		diff.Equal(t, addresses, w.addresses(), "addresses")
 		if w.admitted(open) || w.admitted(open6) || !w.admitted(others) {
 			t.Error("a later agent must judge the pods' connections anew; others' marks are not ours")
 		}
@@ -92,9 +89,7 @@ func TestCleanupContinuesAfterAnError(t *testing.T) {
 		if err := f.e.Cleanup(context.Background()); err != nil {
 			t.Errorf("%s: once more: %v", f.when, err)
 		}
-		if after := f.dump(); after != before {
-			t.Errorf("%s; after a second clean-up:\n%s", f.when, after)
-		}
+		diff.Error(t, before, f.dump(), f.when, "after a second clean-up")
 	})
 }
 
@@ -108,9 +103,7 @@ func TestCleanupRemovesJumpsFromOtherChains(t *testing.T) {
 	tx.Insert("KUBE-FORWARD", "-i eth0 -j "+chainNames)
 	w.restore(tx)
 	fatal.If(t, w.e.Cleanup(context.Background()))
-	if after := w.dump(); after != before {
-		t.Errorf("after the clean-up:\n%s", after)
-	}
+	diff.Error(t, before, w.dump(), "after the clean-up")
 	if names := w.setNames(); !slices.Equal(names, []string{"KUBE-LOOP"}) {
 		t.Errorf("sets %v", names)
 	}
@@ -166,9 +159,7 @@ func TestOlderLayoutIsRemovedAfterTheNewOneIsInForce(t *testing.T) {
 		outside := oldLines(w.otherBackend)
 		w.seams.before = func(step string) {
 			if strings.HasPrefix(step, "restore") || strings.HasPrefix(step, "nft") {
-				if got := oldLines(w.otherBackend); got != outside {
-					t.Errorf("%s: before %s of the old only %d of %d lines are left", test.name, step, got, outside)
-				}
+				diff.Equal(t, outside, oldLines(w.otherBackend), test.name, "before", step, "lines of the old")
 			}
 		}
 		fatal.If(t, w.e.Prepare(context.Background(), w.compile([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))))
@@ -177,20 +168,14 @@ func TestOlderLayoutIsRemovedAfterTheNewOneIsInForce(t *testing.T) {
 		}
 		w.commit()
 		w.seams.before = nil
-		if got := oldLines(w.chains) + oldLines(w.otherBackend); got != 0 {
-			t.Errorf("%s: %d lines of the old are left", test.name, got)
-		}
+		diff.Equal(t, 0, oldLines(w.chains)+oldLines(w.otherBackend), test.name, "lines of the old are left")
 		if names := w.setNames(); strings.Contains(strings.Join(names, " "), "chosen") {
 			t.Errorf("%s: of the old a set is left: %v", test.name, names)
 		}
 		for _, table := range append(test.here, test.elsewhere...) {
-			if !strings.Contains(w.chains.Dump(4, table)+w.otherBackend.Dump(4, table), "-A OTHER -j ACCEPT") {
-				t.Errorf("%s: another program's rule in %s is gone", test.name, table)
-			}
+			diff.Has(t, "-A OTHER -j ACCEPT", w.chains.Dump(4, table)+w.otherBackend.Dump(4, table), test.name, "another program's rule in", table)
 		}
-		if !strings.Contains(w.chains.Dump(4, "security"), "-A FORWARD -j "+chainDrop) {
-			t.Errorf("%s: the new net is not in force", test.name)
-		}
+		diff.Has(t, "-A FORWARD -j "+chainDrop, w.chains.Dump(4, "security"), test.name, "the new net")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -117,9 +118,7 @@ func (s *steps) do(order string, d time.Duration) {
 
 func (s *steps) open(want bool, a string) {
 	s.t.Helper()
-	if got := s.left(s.pod, https, a) > 0; got != want {
-		s.t.Errorf("%s open: %v at %v, which the clock calls %v", a, got, s.ran, s.wall)
-	}
+	diff.Equal(s.t, want, s.left(s.pod, https, a) > 0, a, "open", "at", s.ran, "which the clock calls", s.wall)
 }
 
 // What an agent finds open it may count on: where its clock was set back, the kernel

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -80,17 +81,13 @@ func TestSourcesAtAPodsInterface(t *testing.T) {
 		{"fe80::1", "eth0", "", true},
 	}
 	for _, test := range tests {
-		if got := w.at(test.src, test.iface, test.port); got != test.want {
-			t.Errorf("%s on %s%s: %v", test.src, test.iface, test.port, got)
-		}
+		diff.Equal(t, test.want, w.at(test.src, test.iface, test.port), test.src, "on", test.iface, test.port)
 	}
 	discovery := packet{Src: addr("fe80::1"), Dst: addr("ff02::1"), Protocol: 58, ICMP: 135, Iface: "veth5"}
 	for src, want := range map[string]string{"fe80::1": "ACCEPT", "::": "ACCEPT", "2001:db8:9::1": "DROP"} {
 		p := discovery
 		p.Src = addr(src)
-		if got := w.machine(6, "mangle").Run("PREROUTING", &p); got != want {
-			t.Errorf("neighbour discovery from %s: %s", src, got)
-		}
+		diff.Equal(t, want, w.machine(6, "mangle").Run("PREROUTING", &p), "neighbour discovery from", src)
 	}
 }
 
@@ -109,9 +106,7 @@ func TestMarkedPacketsAreNotCheckedAgain(t *testing.T) {
 		w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow"), pod("db", "10.1.0.6", "allow")}, pol("allow", "tcp/443 www.example.org"))
 		for place, want := range map[[2]string]bool{{"10.1.0.5", "veth5"}: true, {"10.1.0.5", "veth9"}: false, {"10.1.0.5", "eth0"}: false,
 			{"192.0.2.7", "veth5"}: false, {"192.0.2.7", "veth9"}: true, {"192.0.2.7", "eth0"}: true} {
-			if got := w.at(place[0], place[1], ""); got != want {
-				t.Errorf("bridged %t, %v without a mark: %v", bridged, place, got)
-			}
+			diff.Equal(t, want, w.at(place[0], place[1], ""), "bridged", bridged, place, "without a mark")
 		}
 		for _, conn := range []uint32{0, w.cfg.Mark} {
 			for _, state := range []string{"NEW", "ESTABLISHED"} {
@@ -138,20 +133,14 @@ func TestLinkLocalAddressesOfTheNode(t *testing.T) {
 		}
 		w.apply([]policy.Pod{pod("web", "2001:db8:1::5", "allow")}, pol("allow"))
 		dump := w.bridge.Dump()
-		if got := strings.Contains(dump, "gateways6 { fe80::1 }"); got != test.want {
-			t.Errorf("home %v: the node's link-local address is guarded: %v\n%s", test.home, got, dump)
-		}
-		if got := strings.Contains(dump, `claims6 { "port5" . 0x20010db8000100000000000000000005 }`); got != test.want {
-			t.Errorf("home %v: the pod may claim its own address: %v\n%s", test.home, got, dump)
-		}
+		diff.Equal(t, test.want, strings.Contains(dump, "gateways6 { fe80::1 }"), "home", test.home, "the node's link-local address is guarded", dump)
+		diff.Equal(t, test.want, strings.Contains(dump, `claims6 { "port5" . 0x20010db8000100000000000000000005 }`), "home", test.home, "the pod may claim its own address", dump)
 		if strings.Contains(dump, "gateways6 { 2001") || strings.Contains(dump, "gateways6 { 169") {
 			t.Errorf("home %v: others are guarded too\n%s", test.home, dump)
 		}
 		fatal.If(t, w.links.AddAddr(addr("fe80::2")))
 		fatal.If(t, w.e.resettle(context.Background())) // an event tells of it
-		if got := strings.Contains(w.bridge.Dump(), "gateways6 { fe80::2 }"); got != test.want {
-			t.Errorf("home %v: a new link-local address is guarded: %v", test.home, got)
-		}
+		diff.Equal(t, test.want, strings.Contains(w.bridge.Dump(), "gateways6 { fe80::2 }"), "home", test.home, "a new link-local address is guarded")
 	}
 }
 
@@ -174,14 +163,10 @@ func (w *world) onlyAt(when, a, want string) {
 	}
 	inet, bridge := w.inet.Dump(), w.bridge.Dump()
 	for _, d := range []string{inet, bridge} {
-		if !strings.Contains(d, "homed4 { "+a+" }") {
-			w.t.Errorf("%s: nft does not check where %s comes from\n%s", when, a, d)
-		}
+		diff.Has(w.t, "homed4 { "+a+" }", d, when, "nft checks where", a, "comes from")
 	}
 	for _, p := range []string{"port5", "port6", "port9"} {
-		if got := strings.Contains(bridge, `home4 { "`+p+`" . `+a+" }"); got != (p == want) {
-			w.t.Errorf("%s: nft accepts %s on %s: %v", when, a, p, got)
-		}
+		diff.Equal(w.t, p == want, strings.Contains(bridge, `home4 { "`+p+`" . `+a+" }"), when, "nft accepts", a, "on", p)
 	}
 }
 
@@ -256,9 +241,7 @@ func TestABlindBridgeIsSaid(t *testing.T) {
 		port  uint16
 		want  bool
 	}{{"br0", 443, true}, {"br0", 80, false}, {"eth0", 443, false}} {
-		if got := w.passes(&packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: test.port, Iface: test.iface}); got != test.want {
-			t.Errorf("a packet to port %d on %s passes: %v", test.port, test.iface, got)
-		}
+		diff.Equal(t, test.want, w.passes(&packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: test.port, Iface: test.iface}), "a packet to port", test.port, "on", test.iface, "passes")
 	}
 	w.links.SetBlind(false)
 	w.reconcile()

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -65,13 +66,9 @@ func TestDNSOfResolversAndAgents(t *testing.T) {
 					t.Errorf("failclosed %v, %s by %s: a resolver %v, an agent %v", closed, f.Dst, f.Peer, known, agent)
 				}
 			}
-			if got := w.e.intercept.Resolver(serving); got != resolver {
-				t.Errorf("%s serves %s, not %s", serving, got, resolver)
-			}
+			diff.Equal(t, resolver, w.e.intercept.Resolver(serving), serving, "serves")
 		}
-		if got := w.e.intercept.Resolver(some); got != some {
-			t.Errorf("%s is %s", some, got)
-		}
+		diff.Equal(t, some, w.e.intercept.Resolver(some), "an address that serves nothing")
 	}
 }
 

@@ -2,7 +2,6 @@ package enforcer
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -37,22 +36,6 @@ func onKernel(t testing.TB, pods int) (*world, []policy.Pod) {
 	return w, all
 }
 
-// fresh makes grants of addresses that were never granted, pod by pod in turn.
-func (w *world) fresh(pods []policy.Pod, n int) [][]policy.Grant {
-	o := w.snap.ViewOf(pods[0].PodRef).Decide(dns("n.example.net")).Openings(3600)[0]
-	until := w.clock.Now().Add(o.Lifetime)
-	out := make([][]policy.Grant, n)
-	for i := range out {
-		a := binary.BigEndian.AppendUint32(nil, 0xc612_0000+uint32(i/len(pods)))
-		addr, _ := netip.AddrFromSlice(a)
-		out[i] = []policy.Grant{{
-			Pod: pods[i%len(pods)].PodRef, View: w.snap.ViewOf(pods[i%len(pods)].PodRef), Name: dns(fmt.Sprintf("host-%d.example.net", i)), Addrs: []netip.Addr{addr},
-			Ports: o.Ports, Deadline: until, By: o.By,
-		}}
-	}
-	return out
-}
-
 // Grants of many pods at the same time on the kernel itself, one pod's set gone: the
 // others' are all there, with their deadlines, as the table has them.
 func TestKernelGrantsTogether(t *testing.T) {
@@ -61,7 +44,7 @@ func TestKernelGrantsTogether(t *testing.T) {
 	gone := pods[3] // no rule of the kernel's asks its set, so that it can be destroyed
 	fatal.If(t, w.real.Destroy(xtables.GrantSetName(gone.PodRef, https, iptables.IPv4)))
 	var wait sync.WaitGroup
-	asked := w.fresh(pods, 4000)
+	asked := granttest.Fresh(w.snap, pods, 4000, w.clock.Now())
 	for i, g := range asked {
 		if i%16 >= 8 {
 			g[0].Addrs = append(g[0].Addrs, netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i)))

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -24,9 +25,7 @@ func outsides(n byte) []netip.Addr {
 func (p *peering) probes(when, network string, want lab.Outcome, port uint16, to ...netip.Addr) {
 	p.t.Helper()
 	for _, a := range to {
-		if got := p.Pod("client").ProbeFor(network, netip.AddrPortFrom(a, port), lab.PatienceFor(want)); got != want {
-			p.t.Errorf("%s: %s to %s port %d: %s, want %s", when, network, a, port, got, want)
-		}
+		diff.Equal(p.t, want, p.Pod("client").ProbeFor(network, netip.AddrPortFrom(a, port), lab.PatienceFor(want)), when, network, "to", a, "port", port)
 	}
 }
 
@@ -100,9 +99,7 @@ func TestDenyOutlivesAcceptWithoutAnAgent(t *testing.T) {
 			p.answer("client", "brief.test", at...)
 			p.answer("client", "lower.test", at...)
 			for _, a := range at {
-				if got := p.Pod("client").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.PatienceFor(lab.Refused)); got != lab.Refused {
-					t.Errorf("%s is %s", a, got)
-				}
+				diff.Equal(t, lab.Refused, p.Pod("client").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.PatienceFor(lab.Refused)), a)
 				if denies, accepts := p.entryLives(brief.ID, a), p.entryLives(lower.ID, a); accepts < longest || denies < accepts {
 					t.Errorf("after a packet to %s the entry that denies lives for %v, the other for %v", a, denies, accepts)
 				}
@@ -187,9 +184,7 @@ func TestGrantsInUse(t *testing.T) {
 		for i, a := range outsides(1) {
 			p.probes("denied", "tcp", lab.Refused, 81, a)
 			p.probes("denied", "tcp", lab.Refused, 80, outsides(2)[i], outsides(5)[i])
-			if got := p.Pod("other").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.Limit); got != lab.Answered {
-				t.Errorf("another pod is %s", got)
-			}
+			diff.Equal(t, lab.Answered, p.Pod("other").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.Limit), "another pod")
 		}
 		p.used("after denied packets", before, all(false))
 		for i := range 2 {

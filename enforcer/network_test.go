@@ -7,13 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -46,9 +45,7 @@ func TestNetwork(t *testing.T) {
 		t.Fatalf("the Service is served on %v", serving)
 	}
 	own := serving[0]
-	if d := cmp.Diff(before, w.inet.Dump()); d != "" {
-		t.Errorf("before Refresh the tables changed:\n%s", d)
-	}
+	diff.Error(t, before, w.inet.Dump(), "before Refresh the tables changed")
 	again, err := w.e.Refresh(ctx)
 	if err != nil || !slices.Contains(again, own) {
 		t.Fatalf("after Refresh %v are served: %v", again, err)
@@ -67,9 +64,7 @@ func TestNetwork(t *testing.T) {
 		"backends4 { 0 : 10.1.0.6 . 5353 }":                true,
 		"backends4 { 15 : 10.2.0.9 . 5353 }":               true,
 	} {
-		if strings.Contains(dump, text) != want {
-			t.Errorf("%q in the tables: %v", text, !want)
-		}
+		diff.Equal(t, want, strings.Contains(dump, text), text, "in the tables")
 	}
 	if !w.dials("10.1.0.5", "10.96.0.10", 53) {
 		t.Error("without an agent the Service would be closed to a selected pod")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -219,12 +220,8 @@ func TestANodeWithoutAnAgent(t *testing.T) {
 		p.apply()
 		are := func(when string, want lab.Outcome) {
 			t.Helper()
-			if got := p.Node.ProbeFor("tcp", other, lab.PatienceFor(want)); got != want {
-				t.Errorf("%s: %s, want %s", when, got, want)
-			}
-			if got := p.Node.ProbeFor("tcp", secret, lab.Limit); got != lab.Refused {
-				t.Errorf("%s: to what a confirmed rule denies: %s", when, got)
-			}
+			diff.Equal(t, want, p.Node.ProbeFor("tcp", other, lab.PatienceFor(want)), when)
+			diff.Equal(t, lab.Refused, p.Node.ProbeFor("tcp", secret, lab.Limit), when, "to what a confirmed rule denies")
 		}
 		p.holdUnconfirmed(false)
 		are("before an agent holds them", lab.Answered)
@@ -285,9 +282,7 @@ func TestANodeThatIsClosed(t *testing.T) {
 		closed := func(when string, want lab.Outcome) {
 			t.Helper()
 			for _, to := range outside {
-				if got := p.Node.ProbeFor("tcp", to, lab.PatienceFor(want)); got != want {
-					t.Errorf("%s: the node to %s: %s, want %s", when, to, got, want)
-				}
+				diff.Equal(t, want, p.Node.ProbeFor("tcp", to, lab.PatienceFor(want)), when, "the node to", to)
 				p.expect("client", to.Addr(), 80, lab.Answered)
 			}
 		}
@@ -296,9 +291,7 @@ func TestANodeThatIsClosed(t *testing.T) {
 		reached := func(when string) {
 			t.Helper()
 			for _, a := range own {
-				if got := p.Pod("client").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.Limit); got != lab.Answered {
-					t.Errorf("%s: a pod to the node's address %s: %s", when, a, got)
-				}
+				diff.Equal(t, lab.Answered, p.Pod("client").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.Limit), when, "a pod to the node's address", a)
 			}
 		}
 		reached("under the policy")
@@ -325,8 +318,6 @@ func TestANodeThatIsClosed(t *testing.T) {
 		closed("audited alone", lab.Answered)
 		p.node, p.nodeRules = nil, nil
 		p.apply()
-		if after := chains(); after != before {
-			t.Errorf("the node's rules left chains:\n%s\nbefore:\n%s", after, before)
-		}
+		diff.Error(t, before, chains(), "the node's rules left chains")
 	})
 }

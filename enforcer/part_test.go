@@ -8,6 +8,7 @@ import (
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -56,9 +57,7 @@ func TestCommitPart(t *testing.T) {
 			{"10.1.0.7", "192.0.2.9", 25, waits},
 			{"10.1.0.8", "192.0.2.9", 25, waits},
 		} {
-			if got := w.dials(test.src, test.dst, test.port); got != test.passes {
-				t.Errorf("%s: %s to %s port %d: passes %v", when, test.src, test.dst, test.port, got)
-			}
+			diff.Equal(t, test.passes, w.dials(test.src, test.dst, test.port), when, test.src, "to", test.dst, "port", test.port, "passes")
 		}
 	}
 	check("after the part", true)

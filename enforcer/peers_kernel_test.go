@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -161,9 +162,7 @@ func (p *peering) commit() {
 
 func (p *peering) expect(from string, to netip.Addr, port uint16, want lab.Outcome) {
 	p.t.Helper()
-	if got := p.Pod(from).ProbeFor("tcp", netip.AddrPortFrom(to, port), lab.PatienceFor(want)); got != want {
-		p.t.Errorf("%s to %s port %d: %s, want %s", from, to, port, got, want)
-	}
+	diff.Equal(p.t, want, p.Pod(from).ProbeFor("tcp", netip.AddrPortFrom(to, port), lab.PatienceFor(want)), from, "to", to, "port", port)
 }
 
 // dial opens a connection, which is answered once.
@@ -218,9 +217,7 @@ func TestAnswersAdmitNothing(t *testing.T) {
 		for _, a := range []netip.Addr{client.Addr4, client.Addr6} {
 			cs = append(cs, p.dial("other", a, 80))
 			p.expect("client", map[bool]netip.Addr{true: other.Addr4, false: other.Addr6}[a.Is4()], 80, lab.Answered)
-			if got := other.ProbeFor("udp", netip.AddrPortFrom(a, 99), lab.Limit); got != lab.Refused {
-				t.Errorf("the client's error does not arrive: %s", got)
-			}
+			diff.Equal(t, lab.Refused, other.ProbeFor("udp", netip.AddrPortFrom(a, 99), lab.Limit), "the client's error")
 		}
 		for _, a := range []netip.Addr{other.Addr4, other.Addr6} {
 			flows, err := p.flows.Flows(conntrack.Query{Sources: []netip.Addr{a}})

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -78,9 +78,7 @@ func TestPeersChangeByDeltas(t *testing.T) {
 	}
 	w.apply([]policy.Pod{client}, allow)
 	w.seams.after = nil
-	if diff := cmp.Diff([]string{"add element inet namegate " + db + " { 10.2.0.9 }", "delete element inet namegate " + db + " { 10.2.0.1 }"}, slices.Compact(changes)); diff != "" {
-		t.Errorf("one pod has another address (-want +got):\n%s", diff)
-	}
+	diff.Error(t, []string{"add element inet namegate " + db + " { 10.2.0.9 }", "delete element inet namegate " + db + " { 10.2.0.1 }"}, slices.Compact(changes), "one pod has another address")
 	for _, step := range written() {
 		if step != "nft inet" && !strings.HasPrefix(step, "mark ") {
 			t.Errorf("one pod has another address, and yet: %s", step)
@@ -138,9 +136,7 @@ func TestPeersBetweenPrepareAndCommit(t *testing.T) {
 		}
 	}
 	w.commit()
-	if closed != "" {
-		t.Errorf("what both allow is closed before: %s", closed)
-	}
+	diff.Equal(t, "", closed, "what both allow is closed before")
 	for _, to := range []string{"10.2.0.1:5432", "10.2.0.4:80"} {
 		if w.reaches("10.1.0.5", to, policy.TCP) {
 			t.Errorf("%s is open", to)
@@ -161,9 +157,7 @@ func TestBypassingPodsAreReported(t *testing.T) {
 			t.Errorf("bypassing %v", got)
 		}
 		w.learns(intercept.Network{Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}})
-		if !strings.Contains(w.inet.Dump(), "add element inet namegate answering4 { 10.2.0.9 . 53 }") {
-			t.Errorf("fail closed %v: nobody is behind the resolver:\n%s", closed, w.inet.Dump())
-		}
+		diff.Has(t, "add element inet namegate answering4 { 10.2.0.9 . 53 }", w.inet.Dump(), "fail closed", closed, "who is behind the resolver")
 		tx := w.inet.NewTransaction()
 		tx.Add(&knftables.Element{Set: "bypassing4", Key: []string{"10.1.0.5"}})
 		tx.Add(&knftables.Element{Set: "dnsrefused4", Key: []string{"10.1.0.6"}})

@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -84,9 +85,7 @@ func TestBecomingSelectedJudgesOnce(t *testing.T) {
 	}
 	w.commit()
 	for what, f := range flows {
-		if w.admitted(f.Flow) != f.stays {
-			t.Errorf("%s: admitted %v", what, !f.stays)
-		}
+		diff.Equal(t, f.stays, w.admitted(f.Flow), what, "admitted")
 	}
 	// Once: what a later grant covers does not come to life again.
 	fatal.If(t, w.answerBy(s, web, "www.example.org", 60, "192.0.2.9"))
@@ -124,9 +123,7 @@ func TestAuditPoliciesDenyNothingAndOpenNothing(t *testing.T) {
 	if err := granttest.Grant(context.Background(), w.e.grants, []policy.Grant{g}); err == nil {
 		t.Error("a grant on an Audit policy's word was taken")
 	}
-	if got := w.e.Status().Selected; got != 1 {
-		t.Errorf("%d pods selected", got)
-	}
+	diff.Equal(t, 1, w.e.Status().Selected, "pods selected")
 	if dump := w.inet.Dump(); !strings.Contains(dump, "intercepted4 { 10.1.0.5 }") || strings.Contains(dump, "selected4 { 10.1.0.5 }") {
 		t.Error("a pod that is only audited must be intercepted, and not denied")
 	}

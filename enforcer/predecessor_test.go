@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -180,9 +181,7 @@ func TestEachResolverStaysIntercepted(t *testing.T) {
 		w.seams.before = func(step string) {
 			dump := w.inet.Dump()
 			for _, want := range []string{"intercept4 { 10.96.0.10 : ", "podrange4 { 10.1.0.0/24 }", "intercept4 { 192.0.2.53 : "} {
-				if !strings.Contains(dump, want) {
-					t.Errorf("before %s: no element %s", step, want)
-				}
+				diff.Has(t, want, dump, "before", step)
 			}
 			if !w.dials("10.1.0.5", "10.96.0.10", 53) {
 				t.Errorf("before %s: the Service is closed", step)

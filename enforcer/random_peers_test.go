@@ -7,13 +7,13 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -189,9 +189,7 @@ func (l *life) checkPeers() {
 			l.t.Fatalf("after %s: no set has the network %s", l.last, n)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		l.t.Fatalf("after %s: sets of peers (-want +got):\n%s", l.last, diff)
-	}
+	diff.Fatal(l.t, want, got, "after", l.last, "sets of peers")
 }
 
 // membersOf is what the kernel is to hold of a set of pods or ports, sorted.

@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -357,9 +358,7 @@ func TestConnectionsOutliveTheirGrants(t *testing.T) {
 		}
 		for i, policies := range test.then {
 			w.apply([]policy.Pod{web}, policies...)
-			if got := w.admitted(f); got != test.admitted[i] {
-				t.Errorf("%s: step %d: the connection is admitted: %v", what, i, got)
-			}
+			diff.Equal(t, test.admitted[i], w.admitted(f), what, "step", i, "the connection is admitted")
 		}
 	}
 }
@@ -392,7 +391,5 @@ func TestManyTranslatedConnectionsAreJudgedTogether(t *testing.T) {
 	}
 	before := links.readings
 	w.apply([]policy.Pod{web}, pol("allow", "tcp/8443 www.example.org"))
-	if got := links.readings - before; got != 1 {
-		t.Errorf("the node's addresses were read %d times for 100 connections", got)
-	}
+	diff.Equal(t, 1, links.readings-before, "readings of the node's addresses for 100 connections")
 }

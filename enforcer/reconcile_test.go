@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -137,9 +138,7 @@ func TestReconcileLeavesOthersRulesWhereTheyAre(t *testing.T) {
 	w.reconcile()
 	got := w.chains.Dump(4, "security")
 	for _, want := range []string{"-A OTHER -j DROP\n", "-A FORWARD -p tcp -j ACCEPT\n", "-A FORWARD -j OTHER\n", "-A INPUT -j NAMEGATE-DROP\n"} {
-		if strings.Count(got, want) != 1 {
-			t.Errorf("after the repair %q is there %d times", want, strings.Count(got, want))
-		}
+		diff.Equal(t, 1, strings.Count(got, want), "after the repair", want)
 	}
 }
 
@@ -170,20 +169,14 @@ func TestRepairsArePaced(t *testing.T) {
 	want := repairPause
 	for range 10 {
 		r.made(now)
-		if got := r.wait(now); got != want {
-			t.Errorf("a pause of %v, want %v", got, want)
-		}
+		diff.Equal(t, want, r.wait(now), "the pause")
 		now, want = now.Add(r.wait(now)), min(2*want, checkEvery)
 	}
 	for _, rest := range []time.Duration{2 * checkEvery, 2 * repairPause, time.Hour} {
 		now = now.Add(rest)
-		if r.wait(now) != 0 {
-			t.Errorf("after %v a repair waits", rest)
-		}
+		diff.Equal(t, 0, r.wait(now), "after", rest, "a repair waits")
 		r.made(now)
-		if got := r.wait(now); got != repairPause {
-			t.Errorf("after %v a pause of %v", rest, got)
-		}
+		diff.Equal(t, repairPause, r.wait(now), "after", rest, "the pause")
 	}
 }
 
@@ -266,13 +259,9 @@ func TestLooksForChangesRest(t *testing.T) {
 	} {
 		ended := began.Add(step.took)
 		r.looked(began, ended, step.repaired)
-		if got := r.wait(ended.Add(step.since)); got != step.want {
-			t.Errorf("%v after a look of %v, which repaired: %v: %v, want %v", step.since, step.took, step.repaired, got, step.want)
-		}
+		diff.Equal(t, step.want, r.wait(ended.Add(step.since)), step.since, "after a look of", step.took, "which repaired", step.repaired)
 	}
-	if first := (&rest{}).wait(began); first != 0 {
-		t.Errorf("the first look waits %v", first)
-	}
+	diff.Equal(t, 0, (&rest{}).wait(began), "the first look waits")
 }
 
 // TestALookReplacesThePlannedOne: a deviation of grants shows in a look at everything alone, and

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -144,12 +145,8 @@ func (w *world) repairs(what string, rival func() error) {
 		w.t.Fatalf("a program %s, and nothing changed", what)
 	}
 	w.reconcile()
-	if after := sortedLines(w.dump()); after != before {
-		w.t.Errorf("a program %s; after the repair:\n%s\nwant\n%s", what, after, before)
-	}
-	if got := w.e.Status().Repairs; got != 1 {
-		w.t.Errorf("a program %s: %d repairs", what, got)
-	}
+	diff.Error(w.t, before, sortedLines(w.dump()), "a program", what, "after the repair")
+	diff.Equal(w.t, 1, w.e.Status().Repairs, "a program", what, "repairs")
 	w.seams.forget(0, false)
 	w.reconcile()
 	if again := w.seams.writes("restore"); len(again) > 0 || w.e.Status().Repairs != 1 {
@@ -221,7 +218,7 @@ func TestALookAmongGrants(t *testing.T) {
 	w, pods := onKernel(t, 20)
 	stop := make(chan struct{})
 	granted := make(chan struct{})
-	asked := w.fresh(pods, 6000)
+	asked := granttest.Fresh(w.snap, pods, 6000, w.clock.Now())
 	go func() {
 		defer close(granted)
 		for _, g := range asked {
@@ -352,9 +349,7 @@ func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 		}
 	}
 	w.reconcile()
-	if got := w.dump(); got != before {
-		t.Errorf("not repaired:\n%s", got)
-	}
+	diff.Error(t, before, w.dump(), "repaired")
 	if err := w.e.compare(context.Background(), true, false); err != nil {
 		t.Errorf("reported after the repair: %v", err)
 	}

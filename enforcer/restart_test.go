@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -29,9 +30,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 	enforced := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security")
 	w.clock.Pass(30 * time.Second)
 	w.restart()
-	if again := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security"); again != enforced {
-		t.Errorf("a start before any snapshot changed what is enforced:\n%s", again)
-	}
+	diff.Error(t, enforced, w.chains.Dump(4, "mangle")+w.chains.Dump(4, "security"), "a start before any snapshot changed what is enforced")
 	if !w.dials("10.1.0.5", "192.0.2.1", 443) || w.dials("10.1.0.5", "192.0.2.9", 443) {
 		t.Error("enforcement is not as the last agent left it")
 	}
@@ -45,26 +44,20 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 			t.Errorf("%s has %v after the restart, want %v and the hold", a.addr, got, a.left)
 		}
 	}
-	if again := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security"); again != enforced {
-		t.Errorf("the same snapshot changed the chains:\n%s", again)
-	}
+	diff.Error(t, enforced, w.chains.Dump(4, "mangle")+w.chains.Dump(4, "security"), "the same snapshot changed the chains")
 	for _, step := range w.seams.written() {
 		if strings.HasPrefix(step, "add NG4-"+dataplane.PodID(p.PodRef)) || strings.HasPrefix(step, "destroy") || strings.HasPrefix(step, "mark") {
 			t.Errorf("the same snapshot needs no %s", step)
 		}
 	}
-	if n := w.e.Status().Grants; n != 3 {
-		t.Errorf("%d grants taken over, want 3", n)
-	}
+	diff.Equal(t, 3, w.e.Status().Grants, "grants taken over")
 	// A second later at most: deadlines are written in whole seconds.
 	w.expire(90*time.Second + time.Second)
 	if w.left(p, https, "2001:db8::1") != 0 || w.left(p, https, "192.0.2.1") == 0 {
 		t.Error("taken over grants must end at their own deadlines")
 	}
 	w.expire(540 * time.Second)
-	if n := w.e.Status().Grants; n != 0 {
-		t.Errorf("%d grants after all deadlines", n)
-	}
+	diff.Equal(t, 0, w.e.Status().Grants, "grants after all deadlines")
 }
 
 func TestRestartRecoversGrants(t *testing.T) {
@@ -166,9 +159,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }, w.clock.Now)
 	second, err := w.e.Start(context.Background())
 	fatal.If(t, err)
-	if len(second) != 4 {
-		t.Errorf("serving on %v, want an address for each of two resolvers and two endpoints", second)
-	}
+	diff.Equal(t, 4, len(second), "an address for each of two resolvers and two endpoints", second)
 	all, _ := w.links.Addrs()
 	for _, a := range first {
 		if slices.Contains(second, a) || !slices.Contains(all, a) {

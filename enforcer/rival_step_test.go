@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -103,9 +103,7 @@ func testRivalAfterEveryStep(t *testing.T, plane string) {
 				break
 			}
 			w.reconcileMembers()
-			if diff := cmp.Diff(want, strings.Split(sortedLines(w.dump()), "\n")); diff != "" {
-				t.Errorf("a rival %s after step %d, %q; after a look (-want +got):\n%s", what, n, step, diff)
-			}
+			diff.Error(t, want, strings.Split(sortedLines(w.dump()), "\n"), "a rival", what, "after step", n, step, "after a look")
 		}
 		if n < map[string]int{iptablesPlane: 30, nftablesPlane: 15}[plane] || n == maxSteps {
 			t.Errorf("the roll-out takes %d steps: the test does not see them", n)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestSecondNet asks the chain of the second net alone, as if the first were gone.
@@ -36,9 +37,7 @@ func TestSecondNet(t *testing.T) {
 			if src.Is6() {
 				p.Dst = addr("2001:db8::1")
 			}
-			if got := w.machine(versionOf(src), "security").Run(chainDrop, &p); got != test.want {
-				t.Errorf("%s from %s: %s", test.what, src, got)
-			}
+			diff.Equal(t, test.want, w.machine(versionOf(src), "security").Run(chainDrop, &p), test.what, "from", src)
 		}
 	}
 	back := []struct {
@@ -53,9 +52,7 @@ func TestSecondNet(t *testing.T) {
 	for _, test := range back {
 		p := test.p
 		p.Src, p.Dst, p.Protocol = addr("192.0.2.1"), addr("10.1.0.5"), 6
-		if got := w.machine(4, "security").Run(chainDrop, &p); got != test.want {
-			t.Errorf("%s: %s", test.what, got)
-		}
+		diff.Equal(t, test.want, w.machine(4, "security").Run(chainDrop, &p), test.what)
 	}
 	for _, test := range []struct {
 		what       string
@@ -69,14 +66,10 @@ func TestSecondNet(t *testing.T) {
 		{"an untracked echo", 128, 255, "2001:db8::1", "DROP"},
 	} {
 		p := packet{Src: addr("2001:db8:1::5"), Dst: addr(test.dst), Protocol: 58, State: "UNTRACKED", ICMP: test.icmp, Hops: test.hops}
-		if got := w.machine(6, "security").Run(chainDrop, &p); got != test.want {
-			t.Errorf("%s: %s", test.what, got)
-		}
+		diff.Equal(t, test.want, w.machine(6, "security").Run(chainDrop, &p), test.what)
 	}
 	related := packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 1, State: "RELATED"}
-	if got := w.machine(4, "security").Run(chainDrop, &related); got != "ACCEPT" {
-		t.Error("an ICMP error of the pod's is dropped")
-	}
+	diff.Equal(t, "ACCEPT", w.machine(4, "security").Run(chainDrop, &related), "an ICMP error of the pod's")
 }
 
 func TestStaleMarksAreClearedFirst(t *testing.T) {

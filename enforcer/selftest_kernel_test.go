@@ -23,6 +23,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 	"github.com/namegate/namegate/testkit/policytest"
@@ -266,9 +267,7 @@ func TestPathNeedsNothingOfThePod(t *testing.T) {
 	n.does("ip -6 route add 2001:db8:ffff::/48 via fd00:1::5 dev " + n.pod.Iface) // for Settle
 	n.wants("untouched", enforcer.PathWorks)
 	fatal.If(t, heard.Settle(n.Node))
-	if got := heard.Saw(n.pod.Addr4); got != 0 {
-		t.Errorf("the pod got %d packets", got)
-	}
+	diff.Equal(t, 0, heard.Saw(n.pod.Addr4), "packets that the pod got")
 	untested := func(what string, ref policy.PodRef, fails bool) {
 		t.Helper()
 		n.do(func() error {

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -107,9 +108,7 @@ func (p *proving) test(pod policy.PodRef) (Path, error) {
 		p.pending++
 		return probeName, p.arrived, func() { p.pending-- }
 	})
-	if p.pending != 0 {
-		p.t.Errorf("%d probes are not done with", p.pending)
-	}
+	diff.Equal(p.t, 0, p.pending, "probes are not done with")
 	return path, err
 }
 
@@ -181,13 +180,9 @@ func TestPathOutcomes(t *testing.T) {
 				p.becomes("veth5", c.does(p))
 				began := time.Now()
 				p.wants(name, c.want)
-				if d := time.Since(began); d != c.duration {
-					t.Errorf("it took %v, want %v", d, c.duration)
-				}
+				diff.Equal(t, c.duration, time.Since(began), "it took")
 				sent := p.in.sent
-				if len(sent) != c.sent {
-					t.Fatalf("%d packets were sent, want %d", len(sent), c.sent)
-				}
+				diff.MustEqual(t, c.sent, len(sent), "packets were sent")
 				for _, s := range sent {
 					q := readPacket(t, s.packet)
 					to := netip.AddrPortFrom(dns4, 53)
@@ -242,9 +237,7 @@ func TestPathUntested(t *testing.T) {
 				p.wants("before", PathWorks)
 				spoil(p)
 				p.wants(name, PathUntested)
-				if n := len(p.in.sent); n != 1 {
-					t.Errorf("%d packets were sent", n)
-				}
+				diff.Equal(t, 1, len(p.in.sent), "packets were sent")
 			})
 		})
 	}
@@ -329,12 +322,8 @@ func TestPathResolver(t *testing.T) {
 			sent := p.in.sent
 			return readPacket(t, sent[len(sent)-1].packet).to.Addr()
 		}
-		if got := last(); got != dns4 {
-			t.Errorf("asked %s", got)
-		}
+		diff.Equal(t, dns4, last(), "asked")
 		p.learns(intercept.Network{Resolvers: addrs("10.96.0.10")})
-		if got := last(); got != addr("10.96.0.10") {
-			t.Errorf("with a Service %s was asked", got)
-		}
+		diff.Equal(t, addr("10.96.0.10"), last(), "with a Service")
 	})
 }

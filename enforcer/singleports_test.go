@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -39,9 +40,7 @@ func TestSinglePortsShareASet(t *testing.T) {
 		t.Errorf("open %v, want %v", w.opened(p), want)
 	}
 	for port, want := range map[uint16]bool{443: true, 80: true, 8001: true, 81: false} {
-		if w.dials("10.1.0.5", "192.0.2.1", port) != want {
-			t.Errorf("port %d is open: %v", port, !want)
-		}
+		diff.Equal(t, want, w.dials("10.1.0.5", "192.0.2.1", port), "port", port, "is open")
 	}
 	first, second := w.track("10.1.0.5:1001", "192.0.2.1:80"), w.track("10.1.0.5:1002", "192.0.2.1:443")
 	rules := w.chains.Dump(4, "mangle")
@@ -52,9 +51,7 @@ func TestSinglePortsShareASet(t *testing.T) {
 	if w.admitted(first) || !w.admitted(second) {
 		t.Error("the connection to the port that went must be cut, the other not")
 	}
-	if again := w.chains.Dump(4, "mangle"); again != rules {
-		t.Errorf("a port less changed the chains:\n%s", again)
-	}
+	diff.Error(t, rules, w.chains.Dump(4, "mangle"), "a port less changed the chains")
 	before := w.e.repairs.Load()
 	w.reconcileMembers()
 	if n := w.e.repairs.Load() - before; n > 0 {

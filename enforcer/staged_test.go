@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 	"github.com/namegate/namegate/testkit/policytest"
@@ -43,9 +44,7 @@ func TestOpenedOnTheWay(t *testing.T) {
 	w.commit()
 	for i, p := range opened {
 		reply := &packet{Src: p.Dst, Dst: p.Src, Protocol: uint8(policy.TCP), Iface: "eth0", State: "ESTABLISHED", Reply: true, Conn: p.Conn}
-		if got := w.passes(reply); got != (i == 0) {
-			t.Errorf("a reply from %v to the pod, which is selected now: passes %v", p.Dst, got)
-		}
+		diff.Equal(t, i == 0, w.passes(reply), "a reply passes to the pod, which is selected now, from", p.Dst)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -106,9 +107,7 @@ func TestEntriesOfAnAbandonedSnapshot(t *testing.T) {
 	s := of(81, 82)
 	fatal.If(t, w.rollOut(s))
 	for _, r := range s.Views[0].Rules.Admin {
-		if n := w.held(web, r.ID); n != 1 {
-			t.Errorf("%d entries of the rule on %s", n, r.Ports)
-		}
+		diff.Equal(t, 1, w.held(web, r.ID), "entries of the rule on", r.Ports)
 	}
 	fatal.If(t, w.rollOut(of(81)))
 	if sets := w.inet.Dump(); strings.Count(sets, "add set inet namegate entries-") != 2 { // one of each family

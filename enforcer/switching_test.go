@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -62,9 +63,7 @@ func TestOtherDataplaneThatStays(t *testing.T) {
 		for _, d := range w.e.Deviations() {
 			is = is || d.Object == "other dataplane" && d.Error != ""
 		}
-		if is != want {
-			t.Errorf("%s: %v", when, w.e.Deviations())
-		}
+		diff.Equal(t, want, is, when, w.e.Deviations())
 	}
 	deviates(true, "after a removal that failed")
 	if err := w.e.reconcile(ctx, false, true); err == nil || other.removals > 0 {
@@ -73,9 +72,7 @@ func TestOtherDataplaneThatStays(t *testing.T) {
 	deviates(true, "after the second one")
 	fatal.If(t, w.e.reconcile(ctx, false, true))
 	deviates(false, "after a removal")
-	if other.removals != 1 {
-		t.Errorf("%+v", other)
-	}
+	diff.Equal(t, 1, other.removals, other)
 }
 
 // TestChangesAlthoughTheOtherDataplaneStays: a change of policies comes into force although
@@ -93,9 +90,7 @@ func TestChangesAlthoughTheOtherDataplaneStays(t *testing.T) {
 		t.Errorf("a coming pod is open, while the earlier agent is there:\n%s\n%+v", dump, other)
 	}
 	end()
-	if other.failures != 1 {
-		t.Fatalf("once the earlier agent is gone: %+v", other)
-	}
+	diff.MustEqual(t, 1, other.failures, "once the earlier agent is gone", other)
 	w.apply([]policy.Pod{p, pod("other", "10.1.0.6", "allow"), pod("third", "10.1.0.7", "allow")}, pol("allow", "tcp/443 www.example.org"))
 	if dump := w.inet.Dump(); !strings.Contains(dump, "selected4 { 10.1.0.7 }") || other.failures != 0 || !w.e.complete {
 		t.Errorf("a coming pod is open:\n%s\n%+v", dump, other)

@@ -14,7 +14,6 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/knftables"
-	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/dataplane/nftables"
@@ -82,6 +81,8 @@ var (
 	pod      = policytest.Pod
 	pol      = policytest.Policy
 	netpol   = policytest.NetworkPolicy
+
+	clusterPolicy = policytest.ClusterPolicy
 )
 
 // newNode returns a node that no agent has run on.
@@ -328,15 +329,6 @@ func (w *world) dump() string {
 	}
 	slices.Sort(elements)
 	return strings.Join(append(lines, elements...), "\n")
-}
-
-// clusterPolicy is a cluster policy with a spec as YAML.
-func clusterPolicy(t testing.TB, name, spec string) *v1alpha1.ClusterFQDNNetworkPolicy {
-	t.Helper()
-	p := &v1alpha1.ClusterFQDNNetworkPolicy{}
-	p.Name = name
-	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
-	return p
 }
 
 const https = policy.PortSet("tcp/443")

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -23,10 +22,7 @@ import (
 // clusterPolicy is a cluster policy by its name and its spec, which selects every pod.
 func clusterPolicy(t testing.TB, name, spec string) *v1alpha1.ClusterFQDNNetworkPolicy {
 	t.Helper()
-	p := new(v1alpha1.ClusterFQDNNetworkPolicy)
-	p.Name = name
-	fatal.If(t, yaml.UnmarshalStrict([]byte("{subject: {namespaces: {}}, "+spec+"}"), &p.Spec), spec)
-	return p
+	return policytest.ClusterPolicy(t, name, "{subject: {namespaces: {}}, "+spec+"}")
 }
 
 // inOrder is the snapshot of the lab's pod strict, with cluster policies and further ones.

@@ -11,14 +11,12 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // node is a node of a test with its agent's guard.
@@ -63,8 +61,8 @@ func (n *node) wants(want []string, policies ...*v1alpha1.ClusterFQDNNetworkPoli
 
 func aPolicy(t *testing.T, name, spec string, generation int64) *v1alpha1.ClusterFQDNNetworkPolicy {
 	t.Helper()
-	p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Generation: generation}}
-	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
+	p := policytest.ClusterPolicy(t, name, spec)
+	p.UID, p.Generation = "u", generation
 	return p
 }
 

@@ -6,15 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/diff"
-	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -93,10 +90,8 @@ func TestAnAddressOfManyNames(t *testing.T) {
 // onNode is a node with a policy for nodes that allows updates.test on TCP 443 alone.
 func onNode(t *testing.T, enforcement string) *world {
 	w := newWorld(t)
-	p := &v1alpha1.ClusterFQDNNetworkPolicy{}
-	p.Name = "nodes"
-	fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {nodes: {}}, enforcement: "+enforcement+", egress: ["+
-		"{action: Accept, matches: [{name: updates.test}], ports: [{protocol: TCP, port: 443}]}, {name: rest, action: Deny}]}"), &p.Spec))
+	p := policytest.ClusterPolicy(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}, enforcement: "+enforcement+", egress: ["+
+		"{action: Accept, matches: [{name: updates.test}], ports: [{protocol: TCP, port: 443}]}, {name: rest, action: Deny}]}")
 	w.snap = compile.New().Compile(compile.Input{
 		Pods:            []policy.Pod{{PodRef: policytest.Ref("c"), IPs: []netip.Addr{at["c"]}}},
 		ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p},

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -47,8 +46,7 @@ func TestCoverOfTiers(t *testing.T) {
 // pods of a mode.
 func clusterPolicy(t *testing.T, called, mode, spec string) *v1alpha1.ClusterFQDNNetworkPolicy {
 	t.Helper()
-	p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: called}}
-	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
+	p := policytest.ClusterPolicy(t, called, spec)
 	pods := &metav1.LabelSelector{MatchLabels: map[string]string{"mode": mode}}
 	p.Spec.Subject.Pods = &v1alpha1.PodSubject{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: pods}
 	return p

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -35,25 +35,19 @@ func TestPrivileges(t *testing.T) {
 			t.Error("no seccomp profile of the runtime")
 		}
 		want := &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"}}
-		if d := cmp.Diff(want, s.Capabilities); d != "" {
-			t.Error(d)
-		}
+		diff.Error(t, want, s.Capabilities)
 		host := map[string]string{}
 		for _, v := range spec.Volumes {
 			if v.HostPath != nil {
 				host[v.HostPath.Path] = string(*v.HostPath.Type)
 			}
 		}
-		if d := cmp.Diff(map[string]string{"/run/namegate": "DirectoryOrCreate", "/var/lib/cni/results": "DirectoryOrCreate", "/run/xtables.lock": "FileOrCreate"}, host); d != "" {
-			t.Errorf("host paths (-want +got):\n%s", d)
-		}
+		diff.Error(t, map[string]string{"/run/namegate": "DirectoryOrCreate", "/var/lib/cni/results": "DirectoryOrCreate", "/run/xtables.lock": "FileOrCreate"}, host, "host paths")
 		mounts := map[string]string{}
 		for _, m := range c.VolumeMounts {
 			mounts[m.MountPath] = m.Name + m.SubPath
 		}
-		if d := cmp.Diff(map[string]string{"/etc/namegate": "config", "/run/own": "own", "/run/namegate": "socket", "/run/xtables.lock": "xtables-lock", "/var/lib/cni/results": "cni-results"}, mounts); d != "" {
-			t.Errorf("mounts (-want +got):\n%s", d)
-		}
+		diff.Error(t, map[string]string{"/etc/namegate": "config", "/run/own": "own", "/run/namegate": "socket", "/run/xtables.lock": "xtables-lock", "/var/lib/cni/results": "cni-results"}, mounts, "mounts")
 	}
 }
 
@@ -69,16 +63,12 @@ func TestRollout(t *testing.T) {
 	if spec.PriorityClassName != "system-node-critical" || spec.DNSPolicy != corev1.DNSDefault || *spec.TerminationGracePeriodSeconds < 25 {
 		t.Errorf("priority %s, DNS %s, %d s to end", spec.PriorityClassName, spec.DNSPolicy, *spec.TerminationGracePeriodSeconds)
 	}
-	if d := cmp.Diff([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, spec.Tolerations); d != "" {
-		t.Errorf("tolerations (-want +got):\n%s", d)
-	}
+	diff.Error(t, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, spec.Tolerations, "tolerations")
 	if c.Resources.Limits.Cpu().Sign() != 0 || c.Resources.Limits.Memory().Sign() == 0 || c.Resources.Requests.Cpu().Sign() == 0 {
 		t.Errorf("resources %+v", c.Resources)
 	}
 	ds, _ = render(t, everything).agent(t)
-	if s := ds.Spec.UpdateStrategy.RollingUpdate.MaxSurge.String(); s != "10%" {
-		t.Errorf("maxSurge %s", s)
-	}
+	diff.Equal(t, "10%", ds.Spec.UpdateStrategy.RollingUpdate.MaxSurge.String(), "maxSurge")
 }
 
 // TestProbes: three probes by the agent's own program and its own socket, which
@@ -128,9 +118,7 @@ func TestArguments(t *testing.T) {
 		{"extraArgs: [--a=b, '--c=\"d\"']", []string{"--new-pods=Hold", node, "--a=b", "--c=\"d\""}},
 	} {
 		_, agent := render(t, c.values).agent(t)
-		if d := cmp.Diff(append(slices.Clone(base), c.want...), agent.Args); d != "" {
-			t.Errorf("%s (-want +got):\n%s", c.values, d)
-		}
+		diff.Error(t, append(slices.Clone(base), c.want...), agent.Args, c.values)
 		for _, arg := range agent.Args {
 			for _, name := range regexp.MustCompile(`\$\((\w+)\)`).FindAllStringSubmatch(arg, -1) {
 				if !slices.ContainsFunc(agent.Env, func(e corev1.EnvVar) bool { return e.Name == name[1] }) {
@@ -161,9 +149,7 @@ func TestAPIServer(t *testing.T) {
 		_, agent := r.agent(t)
 		hook := the[*batchv1.Job](t, r.hooks, "Job/namegate-uninstall").Spec.Template.Spec.Containers[0]
 		for who, c := range map[string]corev1.Container{"the agent": agent, "the hook": hook} {
-			if d := cmp.Diff(want, find(c)); d != "" {
-				t.Errorf("%s, %s (-want +got):\n%s", text, who, d)
-			}
+			diff.Error(t, want, find(c), text, who)
 		}
 	}
 }
@@ -210,13 +196,9 @@ func TestHook(t *testing.T) {
 		t.Errorf("the job is given more than it needs: %+v", spec)
 	}
 	for _, tol := range spec.Tolerations {
-		if tol.Effect != corev1.TaintEffectNoSchedule {
-			t.Errorf("the job may start where a node does not work: %+v", tol)
-		}
+		diff.Equal(t, corev1.TaintEffectNoSchedule, tol.Effect, "the job may start where a node does not work", tol)
 	}
-	if spec.ServiceAccountName != "namegate-uninstall" {
-		t.Errorf("the job runs as %s", spec.ServiceAccountName)
-	}
+	diff.Equal(t, "namegate-uninstall", spec.ServiceAccountName, "the job runs as")
 	if want := []string{"uninstall", "--namespace=" + namespace, "--daemonset=namegate"}; !slices.Equal(c.Args, want) {
 		t.Errorf("args %q, want %q", c.Args, want)
 	}

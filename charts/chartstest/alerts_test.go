@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/prometheus/promql/parser"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -93,9 +93,7 @@ func TestAlertsDescribeTheProblem(t *testing.T) {
 		if !slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) || len(a.Labels) != 1 {
 			t.Errorf("%s: labels %v", name, a.Labels)
 		}
-		if d := cmp.Diff([]string{"description", "runbook_url", "summary"}, slices.Sorted(maps.Keys(a.Annotations))); d != "" {
-			t.Errorf("%s: annotations (-want +got):\n%s", name, d)
-		}
+		diff.Error(t, []string{"description", "runbook_url", "summary"}, slices.Sorted(maps.Keys(a.Annotations)), name, "annotations")
 		if s := a.Annotations["summary"]; !strings.HasSuffix(s, ".") || strings.Count(s, ".") != 1 || strings.Contains(s, "{{") {
 			t.Errorf("%s: summary %q", name, s)
 		}
@@ -152,20 +150,14 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 		}
 	}
 	_, rules := alertsOf(t, "namegate", alertsOn)
-	if d := cmp.Diff(slices.Sorted(maps.Keys(rules)), slices.Sorted(maps.Keys(sections))); d != "" {
-		t.Errorf("-alerts +runbooks:\n%s", d)
-	}
+	diff.Error(t, slices.Sorted(maps.Keys(rules)), slices.Sorted(maps.Keys(sections)), "alerts, and their runbooks")
 	for name, a := range rules {
 		body := sections[name]
 		for _, part := range []string{"**Means.**", "**Look.**", "**Do.**", a.Labels["severity"]} {
-			if !strings.Contains(body, part) {
-				t.Errorf("the runbook of %s has no %s", name, part)
-			}
+			diff.Has(t, part, body, "the runbook of", name)
 		}
 		want := "https://github.com/namegate/namegate/blob/main/docs/runbooks.md#" + strings.ToLower(name)
-		if got := a.Annotations["runbook_url"]; got != want {
-			t.Errorf("%s links to %s, want %s", name, got, want)
-		}
+		diff.Equal(t, want, a.Annotations["runbook_url"], "the runbook of", name)
 	}
 }
 

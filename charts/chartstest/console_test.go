@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -43,9 +44,7 @@ func TestConsoleAddresses(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.values, got, c.want)
 		}
-		if host := slices.ContainsFunc(agent.Env, func(e corev1.EnvVar) bool { return e.Name == "HOST_IP" }); host != c.host {
-			t.Errorf("%s: HOST_IP is there: %v", c.values, host)
-		}
+		diff.Equal(t, c.host, slices.ContainsFunc(agent.Env, func(e corev1.EnvVar) bool { return e.Name == "HOST_IP" }), c.values, "HOST_IP is there")
 	}
 }
 
@@ -95,9 +94,7 @@ func TestStatusRole(t *testing.T) {
 func TestViewers(t *testing.T) {
 	role := the[*rbacv1.ClusterRole](t, render(t, "console: {enabled: false}").objects, "ClusterRole/namegate-viewer")
 	want := []rbacv1.PolicyRule{{APIGroups: []string{"namegate.io"}, Resources: []string{"fqdnnetworkpolicies"}, Verbs: []string{"get", "list", "watch"}}}
-	if d := cmp.Diff(want, role.Rules); d != "" {
-		t.Errorf("rules (-want +got):\n%s", d)
-	}
+	diff.Error(t, want, role.Rules, "rules")
 	if role.Labels["rbac.authorization.k8s.io/aggregate-to-view"] != "true" || role.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] != "" {
 		t.Errorf("labels %v", role.Labels)
 	}

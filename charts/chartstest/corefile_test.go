@@ -1,17 +1,15 @@
 package chartstest
 
 import (
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -19,9 +17,7 @@ import (
 func config(t *testing.T, text string) *corefile.Config {
 	t.Helper()
 	data := the[*corev1.ConfigMap](t, render(t, text).objects, "ConfigMap/namegate").Data
-	if len(data) != 1 {
-		t.Fatalf("%d files", len(data))
-	}
+	diff.MustEqual(t, 1, len(data), "files")
 	c, err := corefile.Parse("Corefile", data["Corefile"])
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, data["Corefile"])
@@ -39,9 +35,7 @@ func parsed(t *testing.T, text string) *corefile.Config {
 // same compares two configurations, all fields.
 func same(t *testing.T, what string, want, got *corefile.Config) {
 	t.Helper()
-	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); d != "" {
-		t.Errorf("%s (-want +got):\n%s", what, d)
-	}
+	diff.Error(t, want, got, what)
 }
 
 // TestCorefile: the agent reads from the chart's values what somebody would have
@@ -206,9 +200,7 @@ func TestCacheInBounds(t *testing.T) {
 func TestCompleteCorefile(t *testing.T) {
 	const text = "# ours\n. {\n    forward . 192.0.2.53\n\n    hold 2m\n}"
 	r := render(t, "cluster: {domain: not.used}\ncorefile:\n  mark: '0x80'\n  text: |\n    # ours\n    . {\n        forward . 192.0.2.53\n\n        hold 2m\n    }\n")
-	if got := the[*corev1.ConfigMap](t, r.objects, "ConfigMap/namegate").Data["Corefile"]; got != text+"\n" {
-		t.Errorf("%q, want %q", got, text)
-	}
+	diff.Equal(t, text+"\n", the[*corev1.ConfigMap](t, r.objects, "ConfigMap/namegate").Data["Corefile"])
 }
 
 // TestRestartOn: agents are rolled exactly for directives that a running one does not
@@ -232,9 +224,7 @@ func TestRestartOn(t *testing.T) {
 		"corefile: {cache: {enabled: false}}", "corefile: {cache: {size: 64MiB}}", "corefile: {ttl: {minTTL: 5s}}", "corefile: {follow: false}", "corefile: {auditFilter: {sample: 10}}", "corefile: {auditFilter: {namespaces: [shop]}}", "corefile: {auditFilter: {verdicts: [denied]}}", "corefile: {forward: {healthCheck: 1s, maxConcurrent: 9, forceTCP: true}}",
 	} {
 		needs := config(t, text).NeedsRestart(start)
-		if rolls := stamp(text) != before; rolls != (len(needs) > 0) {
-			t.Errorf("%s: rolls the agents: %v; needs a restart: %v", text, rolls, needs)
-		}
+		diff.Equal(t, len(needs) > 0, stamp(text) != before, text, "rolls the agents; a restart is needed for", needs)
 	}
 }
 
@@ -283,8 +273,6 @@ func TestRestartOnText(t *testing.T) {
 		if needs := parsed(t, after).NeedsRestart(parsed(t, before)); len(needs) > 0 {
 			t.Errorf("%v need a restart: %s", needs, after)
 		}
-		if stamp(after) != stamp(before) {
-			t.Errorf("a change that a running agent takes over rolls the agents: %s", after)
-		}
+		diff.Equal(t, stamp(before), stamp(after), "a change that a running agent takes over rolls the agents", after)
 	}
 }

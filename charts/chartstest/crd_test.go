@@ -4,10 +4,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -27,13 +27,9 @@ func TestCRD(t *testing.T) {
 		var want apiextensionsv1.CustomResourceDefinition
 		fatal.If(t, yaml.UnmarshalStrict(generated, &want))
 		got := the[*apiextensionsv1.CustomResourceDefinition](t, installed, "CustomResourceDefinition/"+resource+".namegate.io")
-		if got.Annotations["helm.sh/resource-policy"] != "keep" {
-			t.Errorf("%s: policies would go with the chart", resource)
-		}
+		diff.Equal(t, "keep", got.Annotations["helm.sh/resource-policy"], resource, "would go with the chart")
 		delete(got.Annotations, "helm.sh/resource-policy")
 		got.Labels = nil
-		if d := cmp.Diff(&want, got); d != "" {
-			t.Errorf("-generated +installed:\n%s", d)
-		}
+		diff.Error(t, &want, got, "generated, and installed")
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // dashboard has the used fields of Grafana's JSON.
@@ -46,9 +47,7 @@ func TestDashboardIsFound(t *testing.T) {
 	} {
 		m, d := dashboardOf(t, values)
 		for label, value := range want {
-			if m.Labels[label] != value {
-				t.Errorf("%s is %q, want %q", label, m.Labels[label], value)
-			}
+			diff.Equal(t, value, m.Labels[label], label)
 		}
 		if d.Title != "Namegate" || d.UID != "namegate" {
 			t.Errorf("%s, %s", d.Title, d.UID)
@@ -80,9 +79,7 @@ func TestDashboardIsOfMetricsThatExist(t *testing.T) {
 			if err := checkExpr(all, target.Expr); err != nil {
 				t.Errorf("%s: %v", p.Title, err)
 			}
-			if !strings.Contains(target.Expr, `node=~"$node"`) {
-				t.Errorf("%s does not follow the choice of nodes: %s", p.Title, target.Expr)
-			}
+			diff.Has(t, `node=~"$node"`, target.Expr, p.Title, "follows the choice of nodes")
 			for _, label := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(target.LegendFormat, -1) {
 				if !regexp.MustCompile(`by \([^)]*\b` + label[1] + `\b`).MatchString(target.Expr) {
 					t.Errorf("%s: the legend's %s is not in %s", p.Title, label[1], target.Expr)
@@ -94,9 +91,7 @@ func TestDashboardIsOfMetricsThatExist(t *testing.T) {
 	for _, v := range d.Templating.List {
 		variables = append(variables, v.Name)
 	}
-	if diff := cmp.Diff([]string{"datasource", "node"}, variables); diff != "" {
-		t.Errorf("variables (-want +got):\n%s", diff)
-	}
+	diff.Error(t, []string{"datasource", "node"}, variables, "variables")
 }
 
 // TestPanelsDoNotOverlap, nor leave the grid of 24.
@@ -114,9 +109,7 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 		}
 		for x := g.X; x < g.X+g.W; x++ {
 			for y := g.Y; y < g.Y+g.H; y++ {
-				if other := taken[[2]int{x, y}]; other != "" {
-					t.Fatalf("%s lies over %s", p.Title, other)
-				}
+				diff.MustEqual(t, "", taken[[2]int{x, y}], p.Title, "lies over")
 				taken[[2]int{x, y}] = p.Title
 			}
 		}
@@ -151,7 +144,5 @@ func TestEveryMetricIsOnTheDashboardOrInAnAlert(t *testing.T) {
 			unseen = append(unseen, name)
 		}
 	}
-	if diff := cmp.Diff(detail, unseen); diff != "" {
-		t.Errorf("-known +unseen:\n%s", diff)
-	}
+	diff.Error(t, detail, unseen, "known, and unseen")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -78,9 +79,7 @@ func TestSchemaKnowsValues(t *testing.T) {
 			documented[top] = true
 		}
 	}
-	if d := cmp.Diff(slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(schema.Properties))); d != "" {
-		t.Errorf("-documented +schema:\n%s", d)
-	}
+	diff.Error(t, slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(schema.Properties)), "documented, and in the schema")
 }
 
 // TestDocumentedRights: agents and hook have exactly the rights that the document lists,
@@ -112,9 +111,7 @@ func TestDocumentedRights(t *testing.T) {
 				}
 			}
 			slices.Sort(want)
-			if d := cmp.Diff(want, rights(t, who.objects, who.name)); d != "" {
-				t.Errorf("%s, with the values %q (-documented +rendered):\n%s", who.name, c.text, d)
-			}
+			diff.Error(t, want, rights(t, who.objects, who.name), who.name, "with the values", c.text, "documented, and rendered")
 		}
 	}
 }
@@ -130,9 +127,7 @@ func rights(t *testing.T, objects map[string]object, account string) []string {
 		t.Errorf("bound to another account: %s", d)
 	}
 	if bound, ok := objects["ClusterRoleBinding/"+account].(*rbacv1.ClusterRoleBinding); ok {
-		if d := cmp.Diff(subject, bound.Subjects); d != "" {
-			t.Errorf("bound to another account: %s", d)
-		}
+		diff.Error(t, subject, bound.Subjects, "bound to")
 		for _, rule := range the[*rbacv1.ClusterRole](t, objects, bound.RoleRef.Kind+"/"+bound.RoleRef.Name).Rules {
 			out = append(out, words(rule, "cluster")...)
 		}
@@ -187,9 +182,7 @@ func TestNotes(t *testing.T) {
 		"kubectl -n namegate-system rollout status daemonset/edge-namegate\n", "kubectl -n namegate-system exec daemonset/edge-namegate -- namegate status",
 		"logs daemonset/edge-namegate -f", "cluster.ranges is empty", "set podRanges",
 	} {
-		if !strings.Contains(r.notes, want) {
-			t.Errorf("the notes do not say %q:\n%s", want, r.notes)
-		}
+		diff.Has(t, want, r.notes, "the notes")
 	}
 	if all := render(t, everything).notes; strings.Contains(all, "is empty") || strings.Contains(all, "set podRanges") || strings.Contains(all, "logs ") || !strings.Contains(all, "agent-not-ready") {
 		t.Errorf("the notes of other values:\n%s", all)
@@ -216,9 +209,7 @@ func TestDocumentedMessages(t *testing.T) {
 	_, quoted, _ := strings.Cut(string(text), "```text\n")
 	quoted, _, _ = strings.Cut(quoted, "```")
 	for line := range strings.Lines(quoted) {
-		if !strings.Contains(err.Error(), strings.TrimSpace(line)) {
-			t.Errorf("documented: %s\nHelm says: %v", line, err)
-		}
+		diff.Has(t, strings.TrimSpace(line), err.Error(), "documented for Helm")
 	}
 }
 

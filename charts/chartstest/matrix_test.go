@@ -10,6 +10,8 @@ import (
 	"helm.sh/helm/v4/pkg/action"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // everything sets each value that adds or changes an object.
@@ -96,16 +98,12 @@ func TestObjects(t *testing.T) {
 			r := render(t, c.values)
 			want := slices.DeleteFunc(append(slices.Clone(always), c.more...), func(k string) bool { return slices.Contains(c.less, k) })
 			slices.Sort(want)
-			if d := cmp.Diff(want, slices.Sorted(maps.Keys(r.objects))); d != "" {
-				t.Errorf("objects (-want +got):\n%s", d)
-			}
+			diff.Error(t, want, slices.Sorted(maps.Keys(r.objects)), "objects")
 			want = hooked
 			if c.noHook {
 				want = nil
 			}
-			if d := cmp.Diff(want, slices.Sorted(maps.Keys(r.hooks))); d != "" {
-				t.Errorf("hooks (-want +got):\n%s", d)
-			}
+			diff.Error(t, want, slices.Sorted(maps.Keys(r.hooks)), "hooks")
 		})
 	}
 }
@@ -129,9 +127,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: args %q", release, ds.Spec.Template.Spec.Containers[0].Args)
 		}
 		for k := range ds.Spec.Selector.MatchLabels {
-			if ds.Spec.Template.Labels[k] != ds.Spec.Selector.MatchLabels[k] {
-				t.Errorf("%s: label %s differs from the selector's", release, k)
-			}
+			diff.Equal(t, ds.Spec.Selector.MatchLabels[k], ds.Spec.Template.Labels[k], release, "label", k)
 		}
 		for key := range r.hooks {
 			if name := key[strings.Index(key, "/")+1:]; name != want+"-uninstall" || len(name) > 63 {
@@ -164,8 +160,6 @@ func TestLint(t *testing.T) {
 				t.Error(m)
 			}
 		}
-		if r.TotalChartsLinted != 1 {
-			t.Errorf("%d charts linted", r.TotalChartsLinted)
-		}
+		diff.Equal(t, 1, r.TotalChartsLinted, "charts linted")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestMetrics: Service, ServiceMonitor, labels of pods and the port are one.
@@ -18,20 +20,14 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("port %+v", p)
 	}
 	for k, v := range s.Spec.Selector {
-		if ds.Spec.Template.Labels[k] != v {
-			t.Errorf("the Service selects %s=%s, which pods do not have", k, v)
-		}
+		diff.Equal(t, v, ds.Spec.Template.Labels[k], "the Service selects", k)
 	}
 	m := the[*monitor](t, r.objects, "ServiceMonitor/namegate")
 	for k, v := range m.Spec.Selector.MatchLabels {
-		if s.Labels[k] != v {
-			t.Errorf("the ServiceMonitor selects %s=%s, which the Service does not have", k, v)
-		}
+		diff.Equal(t, v, s.Labels[k], "the ServiceMonitor selects", k)
 	}
 	if len(m.Spec.Endpoints) != 1 || m.Spec.Endpoints[0].Port != "metrics" || m.Spec.Endpoints[0].Interval != "15s" || m.Labels["release"] != "monitoring" {
 		t.Errorf("the ServiceMonitor %+v", m)
 	}
-	if s.Annotations["a"] != "b" {
-		t.Errorf("annotations %v", s.Annotations)
-	}
+	diff.Equal(t, "b", s.Annotations["a"], "annotations", s.Annotations)
 }

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -182,9 +183,7 @@ func the[T object](t *testing.T, from map[string]object, key string) T {
 func (r rendered) agent(t *testing.T) (*appsv1.DaemonSet, corev1.Container) {
 	t.Helper()
 	ds := the[*appsv1.DaemonSet](t, r.objects, "DaemonSet/namegate")
-	if n := len(ds.Spec.Template.Spec.Containers); n != 1 {
-		t.Fatalf("%d containers", n)
-	}
+	diff.MustEqual(t, 1, len(ds.Spec.Template.Spec.Containers), "containers")
 	return ds, ds.Spec.Template.Spec.Containers[0]
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 const (
@@ -119,8 +120,7 @@ func TestBy(t *testing.T) {
 // TestDeniedBeforeItsFirstQuery: a rule of a cluster policy denies some ports of a name whose addresses are
 // not known, and nothing else denies the name.
 func TestDeniedBeforeItsFirstQuery(t *testing.T) {
-	cluster := &v1alpha1.ClusterFQDNNetworkPolicy{}
-	fatal.If(t, yaml.UnmarshalStrict([]byte("{metadata: {name: no-mail}, spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, matches: [{name: mail.test}], ports: [{protocol: TCP, port: 25}]}]}}"), cluster))
+	cluster := policytest.ClusterPolicy(t, "no-mail", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, matches: [{name: mail.test}], ports: [{protocol: TCP, port: 25}]}]}")
 	snap := compile.New().Compile(compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}, Pods: []policy.Pod{cart()}})
 	for to, want := range map[string]Verdict{"mail.test:25": Denied, "mail.test:443": Allowed} {
 		f := about(t, cart(), nil)

@@ -14,16 +14,16 @@ import (
 	"github.com/namegate/namegate/policy/netpolicyfor"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestAnotherEngine: for what the policies allow, the answer has the NetworkPolicies that an engine
 // needs beside them, and those of cluster policies only for callers who may read these.
 func TestAnotherEngine(t *testing.T) {
 	const limits = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: limits, namespace: shop}, spec: {policyTypes: [Egress]}}"
-	const admin = "{metadata: {name: admin}, spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept, matches: [{name: mirror.test}], ports: [{protocol: TCP, port: 8443}]}]}}"
-	np, cluster := &networkingv1.NetworkPolicy{}, &v1alpha1.ClusterFQDNNetworkPolicy{}
+	np := &networkingv1.NetworkPolicy{}
 	fatal.If(t, yaml.UnmarshalStrict([]byte(limits), np))
-	fatal.If(t, yaml.UnmarshalStrict([]byte(admin), cluster))
+	cluster := policytest.ClusterPolicy(t, "admin", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept, matches: [{name: mirror.test}], ports: [{protocol: TCP, port: 8443}]}]}")
 	for _, c := range []struct {
 		name, policies, to string
 		beside             []*networkingv1.NetworkPolicy

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -21,10 +19,8 @@ import (
 // aboutNode returns the facts of a node under a policy for nodes, and asks with the right to read it.
 func aboutNode(t *testing.T, enforcement string) Facts {
 	t.Helper()
-	p := &v1alpha1.ClusterFQDNNetworkPolicy{}
-	p.Name = "workers"
-	fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {nodes: {}}, enforcement: "+enforcement+", egress: ["+
-		"{action: Accept, matches: [{name: registry.test}], ports: [{protocol: TCP, port: 443}]}, {name: rest, action: Deny}]}"), &p.Spec))
+	p := policytest.ClusterPolicy(t, "workers", "{tier: Admin, priority: 1, subject: {nodes: {}}, enforcement: "+enforcement+", egress: ["+
+		"{action: Accept, matches: [{name: registry.test}], ports: [{protocol: TCP, port: 443}]}, {name: rest, action: Deny}]}")
 	node := &policy.Node{Name: "n1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Failsafes: []policy.Failsafe{{
 		Name: "nodes", Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 10250, Last: 10250}}}}}
 	f := about(t, policy.Pod{PodRef: policy.NodeRef("n1")}, nil)

@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestStatusIsDocumented: docs/operations.md has the actual output and explains the
@@ -58,10 +59,7 @@ func TestStatusIsDocumented(t *testing.T) {
 func TestStatusOfAPolicyThatSelectsNothing(t *testing.T) {
 	const no = "{matchExpressions: [{key: a, operator: in}]}"
 	ours := func(spec string) compile.Input {
-		p := &v1alpha1.ClusterFQDNNetworkPolicy{}
-		p.Name = "p"
-		fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
-		return compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p}}
+		return compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{policytest.ClusterPolicy(t, "p", spec)}}
 	}
 	standard := func(spec string) compile.Input {
 		u := &unstructured.Unstructured{}

@@ -51,16 +51,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// run brings a cluster up, or uses a running one that may be kept or is handed over,
-// installs Namegate and runs the tests.
+// run brings a cluster up, or uses a running one that may be kept, and runs the tests.
 func run(m *testing.M, keep bool) (code int, err error) {
-	ctx := context.Background()
 	begin := time.Now()
-	if keep || os.Getenv("HANDED_OVER") != "" {
+	if keep {
 		the, _ = cluster.Attach()
 	}
 	if the == nil {
-		if the, err = cluster.Up(ctx); err != nil {
+		if the, err = cluster.Up(context.Background()); err != nil {
 			return 1, err
 		}
 	}
@@ -85,11 +83,6 @@ func run(m *testing.M, keep bool) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	if err := install(ctx); err != nil {
-		return 1, errors.Join(err, errors.New(diagnosis(ctx)))
-	}
-	fmt.Printf("Namegate is installed after %v\n", time.Since(begin).Round(time.Second))
-	go func() { suitesBuilt <- buildSuites() }()
 	return m.Run(), nil
 }
 

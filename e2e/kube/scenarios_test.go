@@ -1,6 +1,11 @@
 package kube
 
-import "testing"
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
 
 // part is a scenario by its name.
 type part struct {
@@ -47,21 +52,30 @@ var alone = []part{
 	{"uninstall", testUninstall},
 }
 
-// TestNamegate runs the scenarios: those of namespaces side by side, -parallel of them at a time,
+// TestNamegate installs Namegate and runs the scenarios: those of namespaces side by side, -parallel of them at a time,
 // then the others one after another. One alone: -run TestNamegate/namespaces/NAME or
 // -run TestNamegate/NAME.
 func TestNamegate(t *testing.T) {
-	t.Run("namespaces", func(t *testing.T) {
-		for _, s := range namespaced {
-			t.Run(s.name, func(t *testing.T) {
-				t.Parallel()
-				s.run(t)
-			})
-		}
-	})
+	begin := time.Now()
+	if err := install(t.Context()); err != nil {
+		t.Fatal(errors.Join(err, errors.New(diagnosis(t.Context()))))
+	}
+	fmt.Printf("Namegate is installed after %v\n", time.Since(begin).Round(time.Second))
+	go func() { suitesBuilt <- buildSuites() }()
+	t.Run("namespaces", func(t *testing.T) { sideBySide(t, namespaced) })
 	t.Run("traceless", testTraceless)
 	for _, s := range alone {
 		t.Run(s.name, s.run)
+	}
+}
+
+// sideBySide runs scenarios at the same time.
+func sideBySide(t *testing.T, scenarios []part) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			s.run(t)
+		})
 	}
 }
 

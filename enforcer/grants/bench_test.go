@@ -41,7 +41,7 @@ func BenchmarkGrantThen(b *testing.B) {
 			if renewed {
 				count = min(count, 10_000)
 			}
-			all, cb := w.fresh(pods, count), &waiter{make(chan error, 1)}
+			all, cb := granttest.Fresh(w.snap, pods, count, w.Now()), &waiter{make(chan error, 1)}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range b.N {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -62,9 +63,7 @@ func (l *results) of(t *testing.T, n int) []error {
 		times[x.id]++
 	}
 	for i, n := range times {
-		if n != 1 {
-			t.Errorf("callback %d was called %d times", i, n)
-		}
+		diff.Equal(t, 1, n, "calls of callback", i)
 	}
 	return errs
 }
@@ -106,9 +105,7 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 			t.Errorf("grant %d is acknowledged and not covered", i)
 		}
 	}
-	if n := w.table.Figures().Refused; n != 0 {
-		t.Errorf("%d refusals", n)
-	}
+	diff.Equal(t, 0, w.table.Figures().Refused, "refusals")
 }
 
 // A grant that finds the queue full fails at once: a kernel that hangs holds no caller.
@@ -122,9 +119,7 @@ func TestAFullQueueIsAnError(t *testing.T) {
 	for i := range waitingShare.Each {
 		w.table.GrantThen(g, &callback{to: &got, id: i})
 	}
-	if got.count() != 0 {
-		t.Fatalf("%d callbacks were called", got.count())
-	}
+	diff.MustEqual(t, 0, got.count(), "callbacks were called")
 	for i := range 3 {
 		w.table.GrantThen(g, &callback{to: &got, id: waitingShare.Each + i})
 	}

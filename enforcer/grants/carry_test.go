@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -36,7 +37,7 @@ func TestTheTableIsFreeBetweenParts(t *testing.T) {
 	const names = 4 * batchGrants
 	n, pods := crowd(t, 2)
 	n.apply(pods, wider...)
-	for _, g := range n.fresh(pods[:1], names) {
+	for _, g := range granttest.Fresh(n.snap, pods[:1], names, n.Now()) {
 		fatal.If(t, granttest.Grant(context.Background(), n.table, g))
 	}
 	last := n.snap
@@ -96,7 +97,7 @@ func TestCarryOverFollowsWhatEndsMeanwhile(t *testing.T) {
 	const names = 2 * batchGrants
 	n, pods := crowd(t, 1)
 	n.apply(pods, wider...)
-	for _, g := range n.fresh(pods, names) {
+	for _, g := range granttest.Fresh(n.snap, pods, names, n.Now()) {
 		g[0].Deadline = n.Now().Add(time.Minute)
 		fatal.If(t, granttest.Grant(context.Background(), n.table, g))
 	}
@@ -122,7 +123,5 @@ func TestCarryOverFollowsWhatEndsMeanwhile(t *testing.T) {
 			t.Fatalf("%s was open on %v", a, ports)
 		}
 	}
-	if open := n.table.Figures().Grants; open != 0 {
-		t.Errorf("%d addresses are open after their time", open)
-	}
+	diff.Equal(t, 0, n.table.Figures().Grants, "addresses are open after their time")
 }

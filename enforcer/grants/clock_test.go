@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestMonotonicTimes(t *testing.T) {
@@ -16,9 +18,7 @@ func TestMonotonicTimes(t *testing.T) {
 	if at.now != origin+monotonic(90*time.Second) || !at.epoch.Equal(started.Add(-5*time.Hour)) {
 		t.Errorf("now %d of an agent that started at %v", at.now, at.epoch)
 	}
-	if got := c.at(started.Add(-time.Hour)); got != monotonic(4*time.Hour) {
-		t.Errorf("an hour before the start: %d", got)
-	}
+	diff.Equal(t, monotonic(4*time.Hour), c.at(started.Add(-time.Hour)), "an hour before the start")
 	for _, far := range []time.Time{time.Unix(math.MaxInt64/2, 0), {}} {
 		if m := c.at(far); (m > 0) != far.After(started) {
 			t.Errorf("%v is on the wrong side: %d", far, m)
@@ -32,18 +32,14 @@ func TestSecondsOfComments(t *testing.T) {
 		m    monotonic
 		want int64
 	}{{0, 0}, {1, 1}, {at(7), 7}, {at(7) + 1, 8}, {-1, 0}, {at(-7), -7}, {at(-7) + 1, -6}} {
-		if got := test.m.seconds(); got != test.want {
-			t.Errorf("%d is second %d, want %d", test.m, got, test.want)
-		}
+		diff.Equal(t, test.want, test.m.seconds(), test.m, "in seconds")
 	}
 	const most = int64(offsetMax / time.Second)
 	for _, test := range []struct {
 		seconds int64
 		want    monotonic
 	}{{0, 0}, {77, at(77)}, {-5, at(-5)}, {math.MaxInt64, at(most)}, {math.MinInt64, at(-most)}} {
-		if got := parseSeconds(test.seconds); got != test.want {
-			t.Errorf("%d in a comment is %d, want %d", test.seconds, got, test.want)
-		}
+		diff.Equal(t, test.want, parseSeconds(test.seconds), test.seconds, "in a comment")
 	}
 }
 
@@ -65,8 +61,6 @@ func TestAGrantWithoutReasonsIsOver(t *testing.T) {
 	for _, reasons := range []reasons{nil, {{until: never}}, {{until: 7}}} {
 		g := (&set{}).copyOf(addr("192.0.2.1"))
 		g.setReasons(reasons)
-		if got := table.render(g, reading{now: monotonic(time.Hour)}).Timeout; got != time.Minute+time.Second {
-			t.Errorf("%v: %v", reasons, got)
-		}
+		diff.Equal(t, time.Minute+time.Second, table.render(g, reading{now: monotonic(time.Hour)}).Timeout, reasons)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // at is a time of the fake clock, which runs since 1970.
@@ -57,9 +58,7 @@ func TestCommentText(t *testing.T) {
 			"a." + long + ".test ; b." + long + ".test ; c." + long + ".test ; ...",
 		},
 	} {
-		if got := comment(test.reasons); got != test.want {
-			t.Errorf("comment of %v:\n got %s\nwant %s", test.reasons, got, test.want)
-		}
+		diff.Equal(t, test.want, comment(test.reasons), "comment of", test.reasons)
 	}
 }
 

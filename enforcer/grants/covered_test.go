@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -46,17 +47,13 @@ func TestCovered(t *testing.T) {
 		for i := range good {
 			asked := []policy.Grant{good[0], good[1]}
 			test.change(&asked[i])
-			if got := w.table.Covered(asked); got != test.want {
-				t.Errorf("grant %d with %s: %v", i, test.what, got)
-			}
+			diff.Equal(t, test.want, w.table.Covered(asked), "grant", i, "with", test.what)
 		}
 	}
 	if !w.table.Covered(nil) {
 		t.Error("nothing is not covered")
 	}
-	if n := testing.AllocsPerRun(100, func() { w.table.Covered(good) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	diff.Equal(t, 0, testing.AllocsPerRun(100, func() { w.table.Covered(good) }), "allocations")
 	w.expire(time.Hour)
 	if w.table.Covered(good) {
 		t.Error("covered after the deadline")
@@ -79,9 +76,7 @@ func TestCoveredWaitsForNothing(t *testing.T) {
 	if !w.table.Covered(open) || w.table.Covered(coming) {
 		t.Error("while the kernel hangs what is open must be covered, and what is not must not")
 	}
-	if n := w.table.Figures().Grants; n != 1 {
-		t.Errorf("%d grants while the kernel hangs", n)
-	}
+	diff.Equal(t, 1, w.table.Figures().Grants, "grants while the kernel hangs")
 }
 
 // An address that is taken away is not covered from before the kernel is told. When the
@@ -163,9 +158,7 @@ func TestARefusedAddressMayBeThere(t *testing.T) {
 		} else {
 			w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net"))
 		}
-		if got := w.stays(p, "192.0.2.1"); got != 0 {
-			t.Errorf("open for %v after its %s", got, end)
-		}
+		diff.Equal(t, 0, w.stays(p, "192.0.2.1"), "open after its", end)
 	}
 }
 

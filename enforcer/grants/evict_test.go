@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -36,9 +37,7 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 		t.Errorf("over the bound: %d evicted, %d grants", evicted, count)
 	}
 	es := w.entries(p, false)
-	if len(es) != count {
-		t.Errorf("%d entries in the kernel, %d grants", len(es), count)
-	}
+	diff.Equal(t, count, len(es), "entries in the kernel, as many as grants")
 	here := map[netip.Addr]bool{}
 	for _, e := range es {
 		here[e.Addr] = true
@@ -54,9 +53,7 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 	// The place in the queue of what was evicted and comes back is not used twice.
 	w.answer(p, "www.example.org", 60, first.String())
 	w.expire(2 * time.Hour)
-	if n := w.table.Figures().Grants; n != 0 {
-		t.Errorf("%d grants after all deadlines", n)
-	}
+	diff.Equal(t, 0, w.table.Figures().Grants, "grants after all deadlines")
 }
 
 // A kernel that refuses to end grants gets no more of them either.
@@ -101,9 +98,7 @@ func TestPlacesOfEndedGrantsAreDropped(t *testing.T) {
 	for _, of := range w.table.deadlines.of {
 		places += len(of)
 	}
-	if places != w.table.Figures().Grants {
-		t.Errorf("%d places in the queue of deadlines for %d grants", places, w.table.Figures().Grants)
-	}
+	diff.Equal(t, w.table.Figures().Grants, places, "places in the queue of deadlines, as many as grants")
 	if w.expire(2 * time.Hour); w.table.Figures().Grants != 0 {
 		t.Errorf("%d grants after all deadlines", w.table.Figures().Grants)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestDueQueueGivesBackInOrder(t *testing.T) {
@@ -49,9 +50,7 @@ func TestEndedGrantsAreTakenOutTogether(t *testing.T) {
 		t.Errorf("%d deletions for one set", got)
 	}
 	w.expire(time.Hour)
-	if got := w.sets.count(); got != 0 {
-		t.Errorf("nothing is due, and yet there are %d writes", got)
-	}
+	diff.Equal(t, 0, w.sets.count(), "writes although nothing is due")
 }
 
 func TestExpiryOfAPodThatIsGoneIsNoError(t *testing.T) {
@@ -59,9 +58,7 @@ func TestExpiryOfAPodThatIsGoneIsNoError(t *testing.T) {
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.apply(nil)
 	w.expire(time.Hour)
-	if got := w.table.Figures().Grants; got != 0 {
-		t.Errorf("%d grants of a pod that is gone", got)
-	}
+	diff.Equal(t, 0, w.table.Figures().Grants, "grants of a pod that is gone")
 }
 
 // TestHistoryIsBounded: a pod remembers as many names of ended grants as its share has, those that ended
@@ -102,9 +99,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Errorf("all pods remember %d", w.table.ended)
 	}
 	w.apply(nil)
-	if w.table.ended != 0 {
-		t.Errorf("%d are remembered of pods that are gone", w.table.ended)
-	}
+	diff.Equal(t, 0, w.table.ended, "remembered of pods that are gone")
 }
 
 func TestAGrantThatCameBackEndsOnce(t *testing.T) {
@@ -133,7 +128,5 @@ func TestARefusedDeletionIsTriedAgain(t *testing.T) {
 	}
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.expire(125 * time.Second)
-	if got := w.stays(p, "192.0.2.1"); got != 0 {
-		t.Errorf("open for another %v after the deadline", got)
-	}
+	diff.Equal(t, 0, w.stays(p, "192.0.2.1"), "open after the deadline")
 }

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // usingNode is a node whose table judges use: the names in use are kept for the test.
@@ -114,17 +113,13 @@ func TestUseIsAskedAbout(t *testing.T) {
 	for ; got == nil && at <= 360+64; at++ {
 		got = n.pass(time.Second)
 	}
-	if d := cmp.Diff([]policy.NameInUse{named("www.example.net", "192.0.2.1 192.0.2.2", "192.0.2.1")}, got, equalAddrs); d != "" {
-		t.Fatalf("after %d s: %s", at, d)
-	}
+	diff.Fatal(t, []policy.NameInUse{named("www.example.net", "192.0.2.1 192.0.2.2", "192.0.2.1")}, got, "after", at, "s")
 	n.pass(time.Second)
 	if open := n.table.ListGrants(n.pod.PodRef); len(open) != 1 || !open[0].Until.After(n.Now()) {
 		t.Errorf("grants while the name is asked: %+v", open)
 	}
 	for a, want := range map[string]bool{"192.0.2.1": true, "192.0.2.2": false, "192.0.2.3": false} {
-		if n.open(a) != want {
-			t.Errorf("%s while the name is asked: open %v", a, !want)
-		}
+		diff.Equal(t, want, n.open(a), a, "while the name is asked: open")
 	}
 	n.answer(n.pod, "www.example.net", 300, "192.0.2.1")
 	if n.pass(300 * time.Second); !n.open("192.0.2.1") {
@@ -221,9 +216,7 @@ func TestLateUseIsJudgedFirst(t *testing.T) {
 		n.restart()
 		n.apply(v1alpha1.TTL{})
 		want := []policy.NameInUse{named("kept.example.net", "192.0.2.2", "192.0.2.2"), named("www.example.net", "192.0.2.1", "192.0.2.1")}
-		if d := cmp.Diff(want, n.pass(2*time.Second), equalAddrs); d != "" {
-			t.Fatalf("in place %v: %s", inPlace, d)
-		}
+		diff.Fatal(t, want, n.pass(2*time.Second), "in place", inPlace)
 		if n.open("192.0.2.3") || !n.open("192.0.2.1") || !n.open("192.0.2.2") {
 			t.Errorf("in place %v: an unused address is open, or one in use is not", inPlace)
 		}
@@ -258,9 +251,7 @@ func TestUseIsBounded(t *testing.T) {
 	for range 3 {
 		n.keep(106 * time.Second)
 	}
-	if open := len(n.entries(n.pod, false)); open != keptMax {
-		t.Errorf("%d addresses stay by their connections", open)
-	}
+	diff.Equal(t, keptMax, len(n.entries(n.pod, false)), "addresses stay by their connections")
 }
 
 // TestConnectionsAreListedSeldom: whatever is due, connections are listed once in thirty seconds,
@@ -272,9 +263,7 @@ func TestConnectionsAreListedSeldom(t *testing.T) {
 		n.use(fmt.Sprintf("198.18.1.%d", i))
 		n.pass(time.Second)
 	}
-	if n.listed != 0 {
-		t.Errorf("%d listings of connections for grants with packets", n.listed)
-	}
+	diff.Equal(t, 0, n.listed, "listings of connections for grants with packets")
 	for i := range 200 {
 		n.answer(n.pod, fmt.Sprintf("n%d.example.net", i), 30, fmt.Sprintf("198.18.1.%d", i))
 		n.pass(time.Second)
@@ -298,5 +287,3 @@ func TestRoundUp(t *testing.T) {
 		}
 	}
 }
-
-var equalAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })

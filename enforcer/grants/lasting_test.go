@@ -10,23 +10,20 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // cluster is a policy for all pods of the cluster.
 func cluster(t testing.TB, name, spec string) *v1alpha1.ClusterFQDNNetworkPolicy {
 	t.Helper()
-	p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	fatal.If(t, yaml.UnmarshalStrict([]byte("{subject: {namespaces: {}}, "+spec+"}"), &p.Spec))
-	return p
+	return policytest.ClusterPolicy(t, name, "{subject: {namespaces: {}}, "+spec+"}")
 }
 
 // gated is a node with one pod, which may reach *.example.net and is denied names below
@@ -220,15 +217,11 @@ func TestRulesTakeOverNames(t *testing.T) {
 	if w.left(w.rule(p, policy.Pass, true), addr("2001:db8::1")) == 0 {
 		t.Error("nor of IPv6")
 	}
-	if got := w.left(pass, addr("192.0.2.2")); got != 0 {
-		t.Errorf("what was only denied is passed for %v", got)
-	}
+	diff.Equal(t, 0, w.left(pass, addr("192.0.2.2")), "what was only denied is passed")
 	if w.left(deny, addr("192.0.2.2")) == 0 {
 		t.Error("the alias of a rule that moved behind one that stops the question is lost")
 	}
-	if got := w.left(w.rule(p, policy.Accept, false), addr("192.0.2.2")); got != 0 {
-		t.Errorf("what was only denied is open for %v", got)
-	}
+	diff.Equal(t, 0, w.left(w.rule(p, policy.Accept, false), addr("192.0.2.2")), "what was only denied is open")
 	// An answer by the view of before enters what the one of now denies.
 	w.cluster[0] = cluster(t, "deny", "tier: Admin, priority: 1, egress: [{action: Deny, matches: [{name: www.example.net}], ports: [{protocol: TCP, port: 443}]}, {action: Accept, matches: [{name: www.example.net}], ports: [{protocol: TCP, port: 444}]}]")
 	old := w.decided(p.PodRef, "www.example.net", 60, "192.0.2.7")
@@ -253,9 +246,7 @@ func TestRulesTakeOverNames(t *testing.T) {
 			t.Errorf("%s is not denied", a)
 		}
 	}
-	if n := len(w.sets.held[nameOf(pass)]); n != 0 {
-		t.Errorf("%d entries of a rule that is gone", n)
-	}
+	diff.Equal(t, 0, len(w.sets.held[nameOf(pass)]), "entries of a rule that is gone")
 	// All go, the denials last.
 	w.sets.writes, w.cluster = nil, nil
 	w.apply([]policy.Pod{p})
@@ -282,9 +273,7 @@ func TestAnAddressThatChangesHands(t *testing.T) {
 	s := w.compile([]policy.Pod{heir}, pol("allow", "tcp/443 *.example.net"))
 	_, err := w.table.CarryOver(w.snap, s)
 	fatal.If(t, err)
-	if n := len(w.sets.held[nameOf(deny)]); n != 0 {
-		t.Errorf("%d entries are left", n)
-	}
+	diff.Equal(t, 0, len(w.sets.held[nameOf(deny)]), "entries are left")
 	w.snap = s
 	fatal.If(t, granttest.Grant(context.Background(), w.table, w.decided(heir.PodRef, "x.denied.test", 60, "192.0.2.3")))
 	_ = granttest.Grant(context.Background(), w.table, late)

@@ -420,21 +420,6 @@ func crowd(t testing.TB, pods int) (*node, []policy.Pod) {
 	return n, all
 }
 
-// fresh returns grants of addresses that were never granted, pod by pod in turn.
-func (n *node) fresh(pods []policy.Pod, count int) [][]policy.Grant {
-	o := n.snap.ViewOf(pods[0].PodRef).Decide(dns("n.example.net")).Openings(3600)[0]
-	until := n.Now().Add(o.Lifetime)
-	out := make([][]policy.Grant, count)
-	for i := range out {
-		p := pods[i%len(pods)].PodRef
-		out[i] = []policy.Grant{{
-			Pod: p, View: n.snap.ViewOf(p), Name: dns(fmt.Sprintf("host-%d.example.net", i)), Ports: o.Ports, Deadline: until, By: o.By,
-			Addrs: []netip.Addr{netip.AddrFrom4([4]byte{198, 18 + byte(i/len(pods)>>16), byte(i / len(pods) >> 8), byte(i / len(pods))})},
-		}}
-	}
-	return out
-}
-
 // pod returns a pod that the named policies select.
 func pod(name string, selectedBy ...string) policy.Pod {
 	return policytest.Pod(name, "", selectedBy...)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -62,21 +63,15 @@ func TestRefusedGrantsOpenNothing(t *testing.T) {
 		if err := granttest.Grant(context.Background(), w.table, []policy.Grant{g}); err == nil {
 			t.Errorf("%s: no error", test.what)
 		}
-		if after := w.sets.dump(); after != before {
-			t.Errorf("%s: the kernel changed:\n%s", test.what, after)
-		}
-		if got := w.table.Figures().Refused; got != uint64(i+1) {
-			t.Errorf("%s: %d refusals counted", test.what, got)
-		}
+		diff.Error(t, before, w.sets.dump(), test.what, "what the kernel holds")
+		diff.Equal(t, uint64(i+1), w.table.Figures().Refused, test.what, "refusals counted")
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := granttest.Grant(over, w.table, []policy.Grant{good}); !errors.Is(err, context.Canceled) {
 		t.Errorf("grant for a query that is over: %v", err)
 	}
-	if after := w.sets.dump(); after != before {
-		t.Error("a grant for a query that is over changed the kernel")
-	}
+	diff.Error(t, before, w.sets.dump(), "what the kernel holds after a grant for a query that is over")
 }
 
 func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
@@ -142,9 +137,7 @@ func TestReasonsOfOneAddressAreBounded(t *testing.T) {
 		t.Errorf("%d reasons, the last until %v", len(g.reasons()), g.until())
 	}
 	g.add(reason{name: dns("late.test"), until: at(5000)}, at(4000))
-	if len(g.reasons()) != 1 {
-		t.Errorf("%d reasons are kept though all but one have ended", len(g.reasons()))
-	}
+	diff.Equal(t, 1, len(g.reasons()), "reasons are kept though all but one have ended")
 }
 
 // An answer with 16 addresses that rules of five port sets open goes to the kernel at

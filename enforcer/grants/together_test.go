@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 	"github.com/namegate/namegate/testkit/short"
@@ -67,9 +68,7 @@ func TestGrantsAreWrittenTogether(t *testing.T) {
 			t.Errorf("grant %d is acknowledged and not covered", i)
 		}
 	}
-	if n := w.sets.count(); n != 2 {
-		t.Errorf("%d writes, want the first and one for 200 grants", n)
-	}
+	diff.Equal(t, 2, w.sets.count(), "writes: the first, and one for 200 grants")
 	if ops := w.sets.writes[1]; len(ops) != 20 || len(ops[0].Grants) != 10 {
 		t.Errorf("%d ops, the first with %d grants; want one for each set with each address once", len(ops), len(ops[0].Grants))
 	}
@@ -139,15 +138,11 @@ func TestGrantsHaveSeparateResults(t *testing.T) {
 					t.Errorf("grant %d was refused, and is covered", i)
 				}
 			}
-			if n := w.sets.count(); n != 2 {
-				t.Errorf("%d writes, want the first and one", n)
-			}
+			diff.Equal(t, 2, w.sets.count(), "writes: the first, and one")
 			if n := len(w.entries(pods[2], false)); n > test.open {
 				t.Errorf("%d addresses are open", n)
 			}
-			if got := w.table.Figures().Refused; got != 3 {
-				t.Errorf("%d refusals counted, want 3", got)
-			}
+			diff.Equal(t, 3, w.table.Figures().Refused, "refusals")
 		})
 	}
 }
@@ -195,9 +190,7 @@ func TestAHangingKernelHoldsNoCaller(t *testing.T) {
 	if err := granttest.Grant(context.Background(), w.table, g); err != nil || !w.table.Covered(g) {
 		t.Errorf("after the kernel came back: %v", err)
 	}
-	if n := w.table.Figures().Grants; n != 2 {
-		t.Errorf("%d grants, want the first and the last", n)
-	}
+	diff.Equal(t, 2, w.table.Figures().Grants, "grants: the first and the last")
 	fatal.Await(t, "the end of the writer", func() bool { return !w.writing() })
 }
 
@@ -319,9 +312,7 @@ func TestConcurrentLife(t *testing.T) {
 		sameAsKernel(t, w, faulty)
 		w.expire(time.Hour)
 		w.expire(2 * expiryRetry)
-		if n := w.table.Figures().Grants; n != 0 {
-			t.Errorf("%d grants after all deadlines", n)
-		}
+		diff.Equal(t, 0, w.table.Figures().Grants, "grants after all deadlines")
 		for _, p := range pods {
 			if es := w.entries(p, false); len(es) != 0 {
 				t.Errorf("%s: the kernel still holds %v", p.Name, es)

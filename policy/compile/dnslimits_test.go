@@ -31,10 +31,7 @@ func limitsInput(t *testing.T, policies, cluster []string) (in Input) {
 		in.Policies = append(in.Policies, &p)
 	}
 	for i, text := range cluster {
-		p := &v1alpha1.ClusterFQDNNetworkPolicy{}
-		p.Name = fmt.Sprintf("c%d", i)
-		fatal.If(t, yaml.UnmarshalStrict([]byte("{subject: {namespaces: {}}, priority: 1, "+strings.TrimPrefix(text, "{")), &p.Spec))
-		in.ClusterPolicies = append(in.ClusterPolicies, p)
+		in.ClusterPolicies = append(in.ClusterPolicies, aCluster(t, fmt.Sprintf("c%d", i), "{subject: {namespaces: {}}, priority: 1, "+strings.TrimPrefix(text, "{")))
 	}
 	return in
 }

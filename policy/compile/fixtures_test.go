@@ -65,13 +65,7 @@ func matchPaths(d *policy.Decision) []string {
 	return paths
 }
 
-// aCluster reads the spec of a cluster policy.
-func aCluster(t testing.TB, name, spec string) *v1alpha1.ClusterFQDNNetworkPolicy {
-	t.Helper()
-	p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec), spec)
-	return p
-}
+var aCluster = policytest.ClusterPolicy
 
 // orderedText returns a rule of any tier in one line.
 func orderedText(r *policy.Rule) string {

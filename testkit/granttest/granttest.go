@@ -3,12 +3,15 @@ package granttest
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // Grant has grants made, and returns the result, or the error of ctx if that ends first.
@@ -24,6 +27,21 @@ func Grant(ctx context.Context, by AsyncGranter, grants []policy.Grant) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Fresh returns grants of addresses that were never granted, pod by pod in turn, to pods that may
+// reach *.example.net.
+func Fresh(s *policy.Snapshot, pods []policy.Pod, count int, now time.Time) [][]policy.Grant {
+	o := s.ViewOf(pods[0].PodRef).Decide(policytest.Name("n.example.net")).Openings(3600)[0]
+	out := make([][]policy.Grant, count)
+	for i := range out {
+		p, n := pods[i%len(pods)].PodRef, i/len(pods)
+		out[i] = []policy.Grant{{
+			Pod: p, View: s.ViewOf(p), Name: policytest.Name(fmt.Sprintf("host-%d.example.net", i)), Ports: o.Ports, Deadline: now.Add(o.Lifetime), By: o.By,
+			Addrs: []netip.Addr{netip.AddrFrom4([4]byte{198, 18 + byte(n>>16), byte(n >> 8), byte(n)})},
+		}}
+	}
+	return out
 }
 
 // AsyncGranter is the part of a proxy.Granter that Grant needs.

@@ -8,10 +8,12 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // Name parses a DNS name.
@@ -66,6 +68,14 @@ func Policy(name string, rules ...string) *v1alpha1.FQDNNetworkPolicy {
 		words := strings.Fields(r)
 		p.Spec.Egress = append(p.Spec.Egress, v1alpha1.EgressRule{Matches: Matches(words[1:]...), Ports: ports(policy.PortSet(words[0]))})
 	}
+	return p
+}
+
+// ClusterPolicy is a cluster policy with a spec in YAML.
+func ClusterPolicy(t fatal.T, name, spec string) *v1alpha1.ClusterFQDNNetworkPolicy {
+	t.Helper()
+	p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec), spec)
 	return p
 }
 

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -159,9 +158,7 @@ func testChanges(t *testing.T, namespace bool, manyKinds func(n int) layout.Stat
 		texts[changed] = [2][]string{tableText(t, "inet"), tableText(t, "bridge")}
 	}
 	for i := range texts[true] {
-		if diff := cmp.Diff(texts[false][i], texts[true][i]); diff != "" {
-			t.Errorf("what changes write (-by the program +by changes):\n%s", diff)
-		}
+		diff.Error(t, texts[false][i], texts[true][i], "what changes write, by the program and by changes")
 	}
 	if n := strings.Count(strings.Join(texts[true][0], ""), " @"); n < 100 {
 		t.Errorf("%d lookups: the rules are not shown", n)

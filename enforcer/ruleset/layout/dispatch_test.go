@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/short"
 )
 
@@ -182,13 +183,9 @@ func inPorts(t *testing.T, list string, port uint16) bool {
 			last = first
 		}
 		a, err := strconv.Atoi(first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		b, err := strconv.Atoi(last)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if a <= int(port) && int(port) <= b {
 			return true
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -150,9 +151,7 @@ func TestConnectionsKeepTheirServer(t *testing.T) {
 		check := func(when string) {
 			t.Helper()
 			for _, c := range open {
-				if got := server(c); got != c.server {
-					t.Errorf("%s: %s answers a connection of %s", when, got, c.server)
-				}
+				diff.Equal(t, c.server, server(c), when, "a connection is answered by")
 			}
 		}
 		end := func() {
@@ -213,9 +212,7 @@ func TestConnectionsHaveShares(t *testing.T) {
 			s.opens("a", resolver, 400)()
 			return slices.Contains(s.flowless(), own)
 		})
-		if got := server(s.connect("b", resolver, 0)); got != fmt.Sprintf(map[string]string{flowResolver4: flowAgent4, flowResolver6: flowAgent6}[resolver], 64) {
-			t.Errorf("another pod is answered by %s", got)
-		}
+		diff.Equal(t, fmt.Sprintf(map[string]string{flowResolver4: flowAgent4, flowResolver6: flowAgent6}[resolver], 64), server(s.connect("b", resolver, 0)), "another pod is answered by")
 	}
 	if got := s.flowless(); slices.Contains(got, b.Addr4) || slices.Contains(got, b.Addr6) {
 		t.Errorf("%v are said to be dropped", got)
@@ -229,9 +226,7 @@ func TestConnectionsHaveShares(t *testing.T) {
 	end := s.opens("b", flowResolver4, 1)
 	fatal.Await(t, "a connection without room is dropped", func() bool { return slices.Contains(s.flowless(), b.Addr4) })
 	end()
-	if n := s.asked.Load(); n != 0 {
-		t.Errorf("%d connections came to the resolver", n)
-	}
+	diff.Equal(t, 0, s.asked.Load(), "connections came to the resolver")
 }
 
 // opens begins connections from a pod at once, until end.

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // in returns the keys of a set's elements.
@@ -46,8 +45,6 @@ func TestClaimsOfAddresses(t *testing.T) {
 		}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, in(test.of, test.set)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.set, diff)
-		}
+		diff.Error(t, test.want, in(test.of, test.set), test.set)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -188,9 +189,7 @@ func TestTransactionsOfEntries(t *testing.T) {
 				with = append(with, p)
 			}
 		}
-		if len(with) != len(test.want) {
-			t.Fatalf("%d transactions, want %d", len(with), len(test.want))
-		}
+		diff.MustEqual(t, len(test.want), len(with), "transactions")
 		for i, not := range test.want {
 			if strings.Contains(with[i], not) {
 				t.Errorf("transaction %d deletes", i)

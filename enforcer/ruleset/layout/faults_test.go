@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -71,9 +72,7 @@ func TestNetThatStays(t *testing.T) {
 		t.Fatalf("the net stays, and Apply says %v", err)
 	}
 	fatal.If(t, tables.Apply(ctx, full))
-	if left := net.Dump(); left != "" {
-		t.Errorf("after another Apply:\n%s", left)
-	}
+	diff.Equal(t, "", net.Dump(), "after another Apply")
 }
 
 // TestRemovalBeginsWithTheNet: a removal that fails leaves no second net without the tables

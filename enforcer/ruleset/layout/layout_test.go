@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -84,17 +83,13 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 	filled := ruleset(t)
 	for _, want := range []string{"10.1.0.5", "192.0.2.53 : 169.254.20.64", "169.254.20.64 : 192.0.2.53", `"veth1" . 10.1.0.5`, `"port1" . 2001:db8:1::5`, "0 : 192.0.2.53 . 53", "15 : 2001:db8::55 . 5353", "7 : 2001:db8::54 . 5353", "10.1.0.0/24", "10.9.0.1",
 		`"port1" . 0x20010db8000100000000000000000005`, "0xfe800000000000000000000000000001", "fe80::1", "10.1.0.5 . 10.1.0.5", "2001:db8:1::5 . 2001:db8:1::5"} {
-		if !strings.Contains(filled, want) {
-			t.Errorf("the kernel's ruleset lacks %q", want)
-		}
+		diff.Has(t, want, filled, "the kernel's ruleset")
 	}
 	// A later agent finds the elements of an earlier one and removes only those that its
 	// own state does not have.
 	later := laterAgent(t)
 	fatal.If(t, later.Setup(ctx))
-	if diff := cmp.Diff(filled, ruleset(t)); diff != "" {
-		t.Errorf("set-up changed a table that was there (-before +after):\n%s", diff)
-	}
+	diff.Error(t, filled, ruleset(t), "set-up changed a table that was there")
 	earlier, err := later.ReadEarlier(ctx)
 	fatal.If(t, err)
 	homes, ports := earlier.Homes, earlier.PortHomes
@@ -104,9 +99,7 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 		t.Errorf("homes read back: %v and %v", homes, ports)
 	}
 	fatal.If(t, later.Apply(ctx, layout.State{}))
-	if diff := cmp.Diff(empty, ruleset(t)); diff != "" {
-		t.Errorf("an empty state left something (-want +got):\n%s", diff)
-	}
+	diff.Error(t, empty, ruleset(t), "an empty state left something")
 	if bare(filled) != bare(empty) {
 		t.Error("elements changed the rules")
 	}
@@ -129,8 +122,6 @@ func TestDeadManSwitchAndRemoval(t *testing.T) {
 	}
 	for range 2 {
 		fatal.If(t, tables.Remove(ctx))
-		if got := ruleset(t); got != "" {
-			t.Errorf("left after Remove:\n%s", got)
-		}
+		diff.Equal(t, "", ruleset(t), "left after Remove")
 	}
 }

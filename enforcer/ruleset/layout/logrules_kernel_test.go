@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -160,9 +159,7 @@ func (w *listener) floods(pod string, count int) (took time.Duration) {
 
 func (w *listener) same(what string, got []string, want ...string) {
 	w.t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		w.t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	diff.Error(w.t, want, got, what)
 }
 
 // onEachListener runs a test on every network.
@@ -189,9 +186,7 @@ func TestDeniedIsLoggedAsItWasDialled(t *testing.T) {
 			"namegate reached tcp [2001:db8:b::9]:80", "namegate denied tcp [2001:db8:a::10]:443",
 			"namegate reached udp [2001:db8:b::9]:80", "namegate denied udp [2001:db8:a::10]:443",
 			"namegate denied 1 198.51.100.1:0", "namegate reached 1 192.0.2.9:0", "namegate denied 1 203.0.113.10:0", "namegate denied 58 [2001:db8::1]:0")
-		if n := w.denied(); n != 11 {
-			t.Errorf("%d packets were denied, want 11", n)
-		}
+		diff.Equal(t, 11, w.denied(), "packets were denied")
 		w.expect("b", "tcp", "203.0.113.10:443", lab.Silent)
 		w.expect("b", "udp", "[2001:db8:a::10]:443", lab.Silent)
 		// A segment that is dropped is sent again after a second.
@@ -235,9 +230,7 @@ func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
 	w.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
 	fatal.Await(t, "each packet is denied", func() bool { return w.denied() > flood })
 	took := time.Since(began)
-	if n := w.denied(); n != flood+1 {
-		t.Errorf("%d packets were denied, want %d", n, flood+1)
-	}
+	diff.Equal(t, flood+1, w.denied(), "packets were denied")
 	got := len(w.loggedSoFar("b"))
 	if most := 100 + int(20*took.Seconds()) + 1; got < 100 || got > most {
 		t.Errorf("%d packets in %v were logged, want 100 to %d", got, took, most)
@@ -264,9 +257,7 @@ func TestAuditedIsLoggedOnceAndPasses(t *testing.T) {
 			"namegate audited tcp 203.0.113.10:443", "namegate audited udp 203.0.113.10:443",
 			"namegate audited tcp [2001:db8:a::10]:443", "namegate audited udp [2001:db8:a::10]:443",
 			"namegate audited 1 203.0.113.10:0", "namegate audited 58 [2001:db8::1]:0")
-		if n := w.denied(); n != 0 {
-			t.Errorf("%d packets of pods that nothing selects were denied", n)
-		}
+		diff.Equal(t, 0, w.denied(), "packets of pods that nothing selects were denied")
 		if c, d := w.loggedSoFar("a"), w.loggedSoFar("d"); len(c)+len(d) != 0 {
 			t.Errorf("log lines of pods that did nothing: %v, %v", c, d)
 		}
@@ -284,9 +275,7 @@ func TestTablesAreIntactWhileTheyFill(t *testing.T) {
 	w.do(func(ctx context.Context) error {
 		out, err := exec.Command("nft", "list", "table", "inet", layout.TableName).CombinedOutput()
 		for _, want := range []string{w.Pod("a").Addr4.String() + " limit rate 20/second", "198.51.100.1 . udp . 80 expires", "198.51.100.1 . icmp expires", "packets 1 "} {
-			if !strings.Contains(string(out), want) {
-				t.Errorf("the tables do not hold %q:\n%s", want, out)
-			}
+			diff.Has(t, want, string(out), "the tables")
 		}
 		verified(t, w.tables, w.state)
 		later := laterAgent(t)
@@ -319,9 +308,7 @@ func TestInvalidIsDeniedUnlogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	fatal.Await(t, "the packet is denied", func() bool { return w.denied() > 0 })
-	if n := w.denied(); n != 1 {
-		t.Errorf("%d packets were denied, want 1", n)
-	}
+	diff.Equal(t, 1, w.denied(), "packets were denied")
 	w.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
 	w.same("logged of a", w.logged("a", 1), "namegate denied "+tcp.String()+" 198.51.100.2:80")
 }

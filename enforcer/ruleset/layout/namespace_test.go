@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -76,9 +77,7 @@ func TestSubjectsComeAndGo(t *testing.T) {
 	changed.Recheck = []netip.Addr{far4, far6}
 	verified(t, later, changed)
 	fatal.If(t, later.Apply(ctx, full))
-	if now := ruleset(t); now != without {
-		t.Errorf("an earlier state left something:\n%s", now)
-	}
+	diff.Error(t, without, ruleset(t), "an earlier state left something")
 	// Without subjects the other dataplane's tables follow, and no second net is left.
 	other := laterAgent(t)
 	fatal.If(t, errors.Join(other.Setup(ctx), other.Apply(ctx, full)))
@@ -132,9 +131,7 @@ func TestGrantsOnTheKernel(t *testing.T) {
 	ctx, s := context.Background(), subjects()
 	verified(t, tables, s, "nft chain inet namegate other")
 	fatal.If(t, tables.Rewrite(ctx, s))
-	if got := len(granted(t, tables)); got != 4 {
-		t.Errorf("%d grants in tables made anew", got)
-	}
+	diff.Equal(t, 4, len(granted(t, tables)), "grants in tables made anew")
 }
 
 // granted returns the entries of all sets of grants, without their timeouts, sorted.

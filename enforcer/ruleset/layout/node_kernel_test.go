@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -60,9 +59,7 @@ func TestTheNodesRulesComeAndGo(t *testing.T) {
 				t.Fatalf("no chain of the output hook:\n%s", with)
 			}
 			for line := range strings.Lines(without) {
-				if !strings.Contains(with, line) {
-					t.Errorf("with the node's rules this is gone: %s", line)
-				}
+				diff.Has(t, line, with, "with the node's rules")
 			}
 			// A later agent takes over what is there, whatever it wants: a rule goes, and members change.
 			changed := withNode(of)
@@ -76,13 +73,9 @@ func TestTheNodesRulesComeAndGo(t *testing.T) {
 			fatal.If(t, tables.Apply(ctx, changed))
 			verified(t, tables, changed)
 			fatal.If(t, tables.Apply(ctx, of))
-			if diff := cmp.Diff(without, ruleset(t)); diff != "" {
-				t.Errorf("the node's rules left something (-want +got):\n%s", diff)
-			}
+			diff.Error(t, without, ruleset(t), "the node's rules left something")
 			fatal.If(t, errors.Join(tables.Apply(ctx, s), tables.Remove(ctx)))
-			if left := ruleset(t); left != "" {
-				t.Errorf("after the removal:\n%s", left)
-			}
+			diff.Equal(t, "", ruleset(t), "after the removal")
 		})
 	}
 }

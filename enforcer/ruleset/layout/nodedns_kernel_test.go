@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -201,21 +201,15 @@ func TestTheNodesOwnQueries(t *testing.T) {
 		t.Helper()
 		for _, r := range []netip.Addr{resolver4, resolver6} {
 			for _, s := range []socket{{network: "udp"}, {unconnected: true}, {network: "tcp"}} {
-				if got := h.asks(s, r, "query"); got != want {
-					t.Errorf("%s: %+v to %s: %q answers, want %q", when, s, r, got, want)
-				}
+				diff.Equal(t, want, h.asks(s, r, "query"), when, s, "to", r, "answers")
 			}
 			for _, s := range []socket{{network: "udp", mark: agentMark}, {network: "tcp", mark: agentMark}} {
-				if got := h.asks(s, r, "query"); got != "resolver" {
-					t.Errorf("%s: %+v to %s: %q answers", when, s, r, got)
-				}
+				diff.Equal(t, "resolver", h.asks(s, r, "query"), when, s, "to", r, "answers")
 			}
 		}
 		for _, a := range []netip.Addr{nodeServe4, nodeServe6} {
 			for _, s := range []socket{{network: "udp", from: a}, {unconnected: true}} {
-				if got := h.asks(s, a, "query"); got != "agent" {
-					t.Errorf("%s: the agent's own question %+v: %q answers", when, s, got)
-				}
+				diff.Equal(t, "agent", h.asks(s, a, "query"), when, "the agent's own question", s, "answers")
 			}
 		}
 	}
@@ -232,9 +226,7 @@ func TestTheNodesOwnQueries(t *testing.T) {
 		t.Helper()
 		h.do(func(ctx context.Context) error {
 			got, err := h.tables.Unled(ctx)
-			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-				t.Errorf("%s: unled (-want +got):\n%s", when, diff)
-			}
+			diff.Error(t, want, got, when, "unled")
 			return err
 		})
 	}
@@ -249,15 +241,11 @@ func TestTheNodesOwnQueries(t *testing.T) {
 	h.pipe("flush set inet namegate nodeunled4; flush set inet namegate nodeunled6")
 	noted("after a flush")
 	for _, r := range []netip.Addr{resolver4, resolver6} {
-		if got := h.asks(socket{network: "udp", device: uplink}, r, "query"); got != "resolver" {
-			t.Errorf("a bound socket to %s: %q answers", r, got)
-		}
+		diff.Equal(t, "resolver", h.asks(socket{network: "udp", device: uplink}, r, "query"), "a bound socket to", r, "answers")
 	}
 	noted("over UDP", layout.Unled{Iface: uplink, Resolver: resolver4}, layout.Unled{Iface: uplink, Resolver: resolver6})
 	// A mark with other bits is not the agent's.
-	if got := h.asks(socket{network: "udp", mark: agentMark | 0x100}, resolver4, "query"); got != "agent" {
-		t.Errorf("another mark: %q answers", got)
-	}
+	diff.Equal(t, "agent", h.asks(socket{network: "udp", mark: agentMark | 0x100}, resolver4, "query"), "another mark", "answers")
 	h.do(func(context.Context) error { verified(t, h.tables, state); return nil })
 	state.NodeDNS = nil
 	h.apply(state)
@@ -298,9 +286,7 @@ func TestLoopTests(t *testing.T) {
 	seen("00000002", resolver6)
 	state.NodeDNS = nodeDNS()
 	h.apply(state)
-	if got := h.asks(socket{network: "udp"}, resolver4, packet("123456700000003")); got != "agent" {
-		t.Errorf("%q answers", got)
-	}
+	diff.Equal(t, "agent", h.asks(socket{network: "udp"}, resolver4, packet("123456700000003")))
 	seen("00000003", resolver4)
 	h.do(func(context.Context) error { verified(t, h.tables, state); return nil })
 }
@@ -359,9 +345,7 @@ func TestAnUpgradeOfNodeDNS(t *testing.T) {
 	})
 	second := layout.State{NodeDNS: &layout.NodeDNS{Resolvers: map[netip.Addr]netip.Addr{resolver4: next4}, Predecessor: earlier.NodeGivenBack, Mark: agentMark, LoopTest: "7654321"}}
 	h.do(func(ctx context.Context) error { return later.Apply(ctx, second) })
-	if got := h.asks(socket{network: "udp"}, resolver4, "query"); got != "next" {
-		t.Errorf("a query comes to %q", got)
-	}
+	diff.Equal(t, "next", h.asks(socket{network: "udp"}, resolver4, "query"), "a query comes to")
 	h.do(func(context.Context) error { verified(t, later, second); return nil })
 	close(h.held) // the agent before replies
 	b := make([]byte, 64)
@@ -369,9 +353,7 @@ func TestAnUpgradeOfNodeDNS(t *testing.T) {
 	if n, err := open.Read(b); err != nil || string(b[:n]) != "agent" {
 		t.Errorf("the reply of the agent before: %q, %v", b[:n], err)
 	}
-	if got := h.asks(socket{network: "udp"}, resolver6, "query"); got != "resolver" {
-		t.Errorf("a resolver that the next agent does not serve: %q", got)
-	}
+	diff.Equal(t, "resolver", h.asks(socket{network: "udp"}, resolver6, "query"), "a resolver that the next agent does not serve")
 }
 
 // TestNodeDNSIsRepaired: what another program does to it is found and repaired.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -113,12 +114,8 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		got := ruleset(t)
-		if alive := regexp.MustCompile(`elements = \{ 53 (timeout \S+ )?expires`).MatchString(got); alive != (left == otherLayoutTables) {
-			t.Errorf("%s: the dead-man switch is on: %v", what, alive)
-		}
-		if objects(got) != objects(want) {
-			t.Errorf("%s: after the first state:\n%s\nwant\n%s", what, got, want)
-		}
+		diff.Equal(t, left == otherLayoutTables, regexp.MustCompile(`elements = \{ 53 (timeout \S+ )?expires`).MatchString(got), what, "the dead-man switch is on")
+		diff.Error(t, objects(want), objects(got), what, "after the first state")
 		verified(t, tables, full)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -67,9 +67,7 @@ func TestForgedSourcesDoNotSuppressLogs(t *testing.T) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n := len(w.heard); n != 0 {
-		t.Errorf("%d packets from sources that nobody has were logged", n)
-	}
+	diff.Equal(t, 0, len(w.heard), "packets from sources that nobody has were logged")
 }
 
 // TestAuditedScanDoesNotSuppressLogs: a pod that tries many ports is remembered by its logged
@@ -155,9 +153,7 @@ func TestPodsThatBypassInterception(t *testing.T) {
 		overTCP.Close()
 		want := []netip.Addr{a.Addr4, a.Addr6, b.Addr6}
 		slices.SortFunc(want, netip.Addr.Compare)
-		if diff := cmp.Diff(want, bypassing(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-			t.Errorf("bypassing (-want +got):\n%s", diff)
-		}
+		diff.Error(t, want, bypassing(), "bypassing")
 		w.do(func(ctx context.Context) error { verified(t, w.tables, state); return w.tables.Rewrite(ctx, state) })
 		if got := bypassing(); len(got) != 3 {
 			t.Errorf("after a repair %v are left", got)

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -74,9 +73,7 @@ func (s *stage) pipe(commands string) {
 
 func (s *stage) expect(pod, network, to string, want lab.Outcome) {
 	s.t.Helper()
-	if got := s.Pod(pod).ProbeFor(network, netip.MustParseAddrPort(to), lab.PatienceFor(want)); got != want {
-		s.t.Errorf("pod %s to %s %s: %s, want %s", pod, network, to, got, want)
-	}
+	diff.Equal(s.t, want, s.Pod(pod).ProbeFor(network, netip.MustParseAddrPort(to), lab.PatienceFor(want)), "pod", pod, "to", network, to)
 }
 
 // onEach runs a test on every network, at the same time.
@@ -145,9 +142,7 @@ func repaired(t *testing.T, tables *stateTables, s layout.State, write func(cont
 		if err := write(ctx, s); err != nil {
 			t.Fatalf("after nft %s: %v", rival, err)
 		}
-		if diff := cmp.Diff(want, elementLines(ruleset(t))); diff != "" {
-			t.Errorf("after nft %s and a repair (-want +got):\n%s", rival, diff)
-		}
+		diff.Error(t, want, elementLines(ruleset(t)), "after nft", rival, "and a repair")
 	}
 	verified(t, tables, s)
 }

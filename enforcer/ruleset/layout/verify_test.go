@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -107,9 +107,7 @@ func TestTablesOfAnotherFormAreRebuilt(t *testing.T) {
 				t.Errorf("after nft %s: %v", rival, err)
 			}
 		}
-		if diff := cmp.Diff(want, elementLines(ruleset(t))); diff != "" {
-			t.Errorf("after nft %s and a repair (-want +got):\n%s", rival, diff)
-		}
+		diff.Error(t, want, elementLines(ruleset(t)), "after nft", rival, "and a repair")
 	}
 }
 

@@ -7,22 +7,17 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/testkit/diff"
-	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // read reads the policy p of a spec in YAML.
 func read(t *testing.T, spec string) *Policy {
 	t.Helper()
-	p := &v1alpha1.ClusterFQDNNetworkPolicy{}
-	p.Name = "p"
-	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
-	return Read(p)
+	return Read(policytest.ClusterPolicy(t, "p", spec))
 }
 
 // ofRule reads a policy with one rule.
@@ -154,9 +149,7 @@ func repeat(item string, n int) string { return strings.Join(slices.Repeat([]str
 
 // TestUnreadable: what the source could not read breaks its rule, and no other.
 func TestUnreadable(t *testing.T) {
-	p := &v1alpha1.ClusterFQDNNetworkPolicy{}
-	p.Name = "p"
-	fatal.If(t, yaml.Unmarshal([]byte("{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept}, {action: Deny, matches: [{name: a.test}]}]}"), &p.Spec))
+	p := policytest.ClusterPolicy(t, "p", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept}, {action: Deny, matches: [{name: a.test}]}]}")
 	p.Spec.Egress[0].Unreadable = "unknown field"
 	got := Read(p)
 	diff.Error(t, []string{"Admin Accept  broken", "Admin Deny any a.test"}, tellAll(got))

@@ -5,11 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/testkit/diff"
-	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestSafeguard: the time of the safeguard, its default where it cannot be read, and none of a
@@ -32,8 +30,7 @@ func TestSafeguard(t *testing.T) {
 		"subject: {namespaces: {}}, safeguard: {confirmWithin: 5m}":                {0, "spec.safeguard a safeguard is for policies of nodes"},
 		"subject: {pods: {namespaceSelector: {}, podSelector: {}}}, safeguard: {}": {0, "write subject.nodes, or leave safeguard out"},
 	} {
-		p := &v1alpha1.ClusterFQDNNetworkPolicy{}
-		fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, "+spec+"}"), &p.Spec))
+		p := policytest.ClusterPolicy(t, "p", "{tier: Admin, priority: 1, "+spec+"}")
 		within, _ := ConfirmWithin(&p.Spec)
 		said := strings.Join(problems(Read(p)), "\n")
 		if within != want.within || (want.problem == "") != (said == "") || !strings.Contains(said, want.problem) {
