@@ -142,10 +142,14 @@ func watchOptional[T any](ctx context.Context, s *Source, k *optionalKind[T]) {
 	k.discover, k.log, k.now = discovered(s.client, k.resource), s.log, s.clock.Now
 	// Each request asks for the versions of the kind anew: with its CRD they come and go.
 	list := func(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-		return cnp.AsServed(k.resource, func(of schema.GroupVersionResource) (*unstructured.UnstructuredList, error) { return s.dynamic.Resource(of).List(ctx, o) })
+		return cnp.AsServed(k.resource, func(of schema.GroupVersionResource) (*unstructured.UnstructuredList, error) {
+			return s.dynamic.Resource(of).List(ctx, o)
+		})
 	}
 	start := func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		return cnp.AsServed(k.resource, func(of schema.GroupVersionResource) (watch.Interface, error) { return s.dynamic.Resource(of).Watch(ctx, o) })
+		return cnp.AsServed(k.resource, func(of schema.GroupVersionResource) (watch.Interface, error) {
+			return s.dynamic.Resource(of).Watch(ctx, o)
+		})
 	}
 	s.run(ctx, &listWatch{
 		name: k.resource.Resource, requests: newRequests(s.dynamic, unfiltered, list, start),
