@@ -260,7 +260,7 @@ func (g *Maker) Flow(w *World) (f Flow, ok bool) {
 
 // Perturb changes one value somewhere below.
 func (g *Maker) Perturb(v any) any {
-	odd := []any{int64(0), int64(-1), int64(70000), int64(443), "", "x", "Deny", "*.", "10.0.0.0/8", "10.9.0.0/8", "10.0.0.0", []any{}, object{}, true}
+	odd := []any{int64(0), int64(-1), int64(70000), int64(443), "", "x", "Deny", "*.", "10.0.0.0/8", "10.9.0.0/8", []any{}, object{}, true}
 	switch v := v.(type) {
 	case object:
 		if len(v) == 0 || g.in(6) {
