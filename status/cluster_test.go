@@ -139,11 +139,18 @@ func TestStandardConditions(t *testing.T) {
 func TestElectedWritesClusterPolicies(t *testing.T) {
 	ours, theirs := aClusterPolicy(v1alpha1.ClusterSubject{Namespaces: &metav1.LabelSelector{}}), aStandard(wholeStandard)
 	theirs.SetUID("uid-of-the-standard")
-	for name, odd := range map[string]bool{"readable": false, "unreadable": true} {
+	for name, c := range map[string]struct {
+		odd     bool
+		version schema.GroupVersion // of theirs, which alone is served
+		writes  int
+	}{
+		"readable": {false, cnp.Versions()[0], 2}, "unreadable": {true, cnp.Versions()[0], 2}, "earlier CRD": {false, cnp.Versions()[1], 3}, // one of which finds no such version
+	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, nil, nil, func(t *testing.T, w *world) {
 				theirs := theirs.DeepCopy()
-				if odd {
+				theirs.SetAPIVersion(c.version.String())
+				if c.odd {
 					fatal.If(t, unstructured.SetNestedSlice(theirs.Object, []any{map[string]any{"type": "Odd", "lastTransitionTime": "later"}}, "status", "conditions"))
 				}
 				w.policies = newPolicyServer(t, ours, theirs)
@@ -152,14 +159,14 @@ func TestElectedWritesClusterPolicies(t *testing.T) {
 					{Object: cfqdnnp.Object("p"), Reason: policy.ReasonNoRoom, Message: "no room"}, {Object: "clusternetworkpolicy p", Reason: policy.ReasonNoRoom, Message: "no room"},
 				}}
 				w.pass(time.Minute)
-				for of, n := range map[schema.GroupVersionResource]int{v1alpha1.ClusterGroupVersionResource(): 2, cnp.Resource(): 3} {
+				for of, n := range map[schema.GroupVersionResource]int{v1alpha1.ClusterGroupVersionResource(): 2, c.version.WithResource(cnp.Resource().Resource): 3} {
 					u, err := w.policies.Resource(of).Get(t.Context(), "p", metav1.GetOptions{})
 					fatal.If(t, err)
 					conditions, _, err := unstructured.NestedSlice(u.Object, "status", "conditions")
 					fatal.If(t, err)
 					says := 0
-					for _, c := range conditions {
-						if c := c.(map[string]any); c["reason"] == policy.ReasonPartiallyInvalid && c["message"] == "no room" {
+					for _, is := range conditions {
+						if is := is.(map[string]any); is["reason"] == policy.ReasonPartiallyInvalid && is["message"] == "no room" {
 							says++
 						}
 					}
@@ -167,7 +174,7 @@ func TestElectedWritesClusterPolicies(t *testing.T) {
 						t.Errorf("%s: %+v", of.Resource, conditions)
 					}
 				}
-				diff.Equal(t, 2, len(w.policies.written()), "writes")
+				diff.Equal(t, c.writes, len(w.policies.written()), "writes")
 				events, err := w.client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
 				fatal.If(t, err)
 				for _, e := range events.Items {

@@ -80,7 +80,9 @@ func blocked(policyID, podName string) Finding {
 }
 
 // kinds are the kinds of policies.
-var kinds = []schema.GroupVersionKind{v1alpha1.GroupVersion().WithKind(v1alpha1.Kind), v1alpha1.GroupVersion().WithKind(v1alpha1.ClusterKind), cnp.Resource().GroupVersion().WithKind(cnp.Kind)}
+var kinds = []schema.GroupVersionKind{
+	v1alpha1.GroupVersion().WithKind(v1alpha1.Kind), v1alpha1.GroupVersion().WithKind(v1alpha1.ClusterKind), cnp.Versions()[0].WithKind(cnp.Kind), cnp.Versions()[1].WithKind(cnp.Kind),
+}
 
 // policyServer is a dynamic client for policies of all kinds. Unlike the fake beneath it, it counts
 // versions, and merges what is applied as an API server does by the schema of the conditions.
@@ -133,7 +135,7 @@ func conditionTypes(t *testing.T) managedfields.TypeConverter {
 	for _, kind := range kinds {
 		of := (&spec.Schema{}).Typed("object", "").SetProperty("status", status)
 		of.AddExtension("x-kubernetes-group-version-kind", []any{map[string]any{"group": kind.Group, "version": kind.Version, "kind": kind.Kind}})
-		all[kind.Kind] = of
+		all[kind.Version+kind.Kind] = of
 	}
 	types, err := managedfields.NewTypeConverter(all, true)
 	fatal.If(t, err)

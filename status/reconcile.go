@@ -13,9 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // How conditions are written: by one agent of the cluster, for all policies. A thousand
@@ -117,12 +119,13 @@ func (t *term) apply(ctx context.Context, k key, s *subject, ours []metav1.Condi
 		return "", fmt.Errorf("the status of the %s: %w", k.object(), err)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"status": status}}
-	u.SetGroupVersionKind(k.kind())
 	u.SetNamespace(k.namespace)
 	u.SetName(k.name)
 	u.SetUID(s.GetUID()) // not of another policy of the same name
-	after, err := t.o.Dynamic.Resource(k.GroupVersionResource).Namespace(k.namespace).
-		ApplyStatus(ctx, k.name, u, metav1.ApplyOptions{FieldManager: ManagedBy, Force: true})
+	after, err := cnp.AsServed(k.GroupVersionResource, func(of schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+		u.SetGroupVersionKind(of.GroupVersion().WithKind(k.kind().Kind))
+		return t.o.Dynamic.Resource(of).Namespace(k.namespace).ApplyStatus(ctx, k.name, u, metav1.ApplyOptions{FieldManager: ManagedBy, Force: true})
+	})
 	if err != nil {
 		return "", fmt.Errorf("writing the status of the %s: %w", k.object(), err)
 	}

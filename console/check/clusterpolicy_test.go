@@ -35,7 +35,7 @@ func TestClusterPolicies(t *testing.T) {
 // TestStandardPolicies: those of the standard are found the same way, with rules for
 // ingress.
 func TestStandardPolicies(t *testing.T) {
-	const head = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: p}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {namespaces: {}}\n"
+	const head = "apiVersion: policy.networking.k8s.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: p}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {namespaces: {}}\n"
 	for text, want := range map[string][]string{
 		head: nil,
 		head + "  ingress:\n  - {action: Deny, from: [{namespaces: {}}]}\n": {
@@ -45,9 +45,13 @@ func TestStandardPolicies(t *testing.T) {
 			"stdin:11: error: clusternetworkpolicy p: spec.egress[0].to[0].domainNames: domainNames works with Accept alone; write networks, or a ClusterFQDNNetworkPolicy; until then the rule denies every connection",
 			`stdin:12: error: clusternetworkpolicy p: spec.egress[1]: unknown field "ports"; until then the rule matches nothing`,
 		},
-		head + "---\n" + head: {"stdin:11: error: clusternetworkpolicy p: metadata.name: a policy of that name is in stdin:3; remove or rename one of them"},
-		head + "---\n" + "apiVersion: policy.networking.k8s.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: q}\n": {
-			"stdin:9: error: clusternetworkpolicy q: apiVersion policy.networking.k8s.io/v1beta1 is unknown for ClusterNetworkPolicy; write policy.networking.k8s.io/v1alpha2",
+		head + "---\n" + head:                           {"stdin:11: error: clusternetworkpolicy p: metadata.name: a policy of that name is in stdin:3; remove or rename one of them"},
+		strings.Replace(head, "v1beta1", "v1alpha2", 1): nil,
+		head + "---\n" + "apiVersion: policy.networking.k8s.io/v1\nkind: ClusterNetworkPolicy\nmetadata: {name: q}\n": {
+			"stdin:9: error: clusternetworkpolicy q: apiVersion policy.networking.k8s.io/v1 is unknown for ClusterNetworkPolicy; write policy.networking.k8s.io/v1beta1",
+		},
+		head + "  egress:\n  - {action: Deny, to: [{networks: [192.0.2.1/24]}]}\n": {
+			`stdin:9: error: clusternetworkpolicy p: spec.egress[0].to[0].networks[0]: "192.0.2.1/24" has bits beyond its length, which the CRD refuses since v0.2.1; write 192.0.2.0/24, as which it counts`,
 		},
 		head + "  egress:\n  - {action: Deny, to: [{networks: [192.0.2.1]}]}\n": {
 			`stdin:9: error: clusternetworkpolicy p: spec.egress[0].to[0].networks[0]: "192.0.2.1" is no network; write an address and its length: 192.0.2.0/24, 2001:db8::/32; until then the rule denies every connection`,
@@ -64,7 +68,7 @@ func TestStandardPolicies(t *testing.T) {
 			t.Errorf("%s\n%s", text, d)
 		}
 	}
-	m := manifests(t, head+"---\n"+strings.Replace(head, "policy.networking.k8s.io/v1alpha2", "crd.antrea.io/v1beta1", 1))
+	m := manifests(t, head+"---\n"+strings.Replace(head, "policy.networking.k8s.io/v1beta1", "crd.antrea.io/v1beta1", 1))
 	if r := m.Report(m.Lint(Options{}), nil); r.ClusterPolicies != 1 || m.Skipped["crd.antrea.io/v1beta1 ClusterNetworkPolicy"] != 1 {
 		t.Errorf("%s, skipped %v", r.Summary(), m.Skipped)
 	}

@@ -178,7 +178,7 @@ func TestNoOddityInDecodableManifests(t *testing.T) {
 	}
 }
 
-const ingress = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: p}\nspec: {tier: Admin, priority: 1, subject: {namespaces: {}}, ingress: [{}]}\n"
+const ingress = "apiVersion: policy.networking.k8s.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: p}\nspec: {tier: Admin, priority: 1, subject: {namespaces: {}}, ingress: [{}]}\n"
 
 // crowd is cluster policies with more rules than have room together.
 func crowd() string {

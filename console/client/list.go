@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // List calls each with the objects of a kind in a namespace, or with "" in all, as the API
@@ -20,7 +21,9 @@ import (
 func (c *Cluster) List(ctx context.Context, kind schema.GroupVersionResource, namespace string, each func(*unstructured.Unstructured) error) error {
 	var own error
 	err := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.dynamic.Resource(kind).Namespace(namespace).List(ctx, o)
+		return cnp.AsServed(kind, func(of schema.GroupVersionResource) (runtime.Object, error) {
+			return c.dynamic.Resource(of).Namespace(namespace).List(ctx, o)
+		})
 	}).EachListItem(ctx, metav1.ListOptions{Limit: podsPage}, func(o runtime.Object) error {
 		own = each(o.(*unstructured.Unstructured))
 		return own

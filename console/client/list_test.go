@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -39,6 +40,8 @@ func TestList(t *testing.T) {
 			refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
 		case "/api/v1/nodes":
 			refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError)
+		case "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies": // of an earlier CRD
+			fmt.Fprint(w, `{"kind":"ClusterNetworkPolicyList","apiVersion":"policy.networking.k8s.io/v1alpha2","items":[{"metadata":{"name":"c"}}]}`)
 		default:
 			refuse(http.StatusNotFound, metav1.StatusReasonNotFound)
 		}
@@ -52,7 +55,8 @@ func TestList(t *testing.T) {
 		return nil
 	}
 	fatal.If(t, c.List(t.Context(), schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "shop", add))
-	diff.Error(t, []string{"Pod a", "Pod b"}, got)
+	fatal.If(t, c.List(t.Context(), cnp.Resource(), "", add))
+	diff.Error(t, []string{"Pod a", "Pod b", "ClusterNetworkPolicy c"}, got)
 	for resource, want := range map[string]struct {
 		code int
 		text string

@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
-	api "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+	api "sigs.k8s.io/network-policy-api/apis/v1beta1"
 	reports "sigs.k8s.io/network-policy-api/conformance/apis/v1alpha1"
 	"sigs.k8s.io/network-policy-api/conformance/tests"
 	timeouts "sigs.k8s.io/network-policy-api/conformance/utils/config"
@@ -58,6 +59,7 @@ func options(t *testing.T) suite.Options {
 	c, err := client.New(cfg, client.Options{})
 	require.NoError(t, err, "error initializing Kubernetes client")
 	require.NoError(t, api.Install(c.Scheme()), "error installing api scheme")
+	require.NoError(t, apiextensionsv1.AddToScheme(c.Scheme()), "error installing the scheme of CRDs")
 	set, err := kubernetes.NewForConfig(cfg)
 	require.NoError(t, err, "error when creating Kubernetes ClientSet")
 	return suite.Options{

@@ -26,15 +26,18 @@ var notClaimed = []string{
 	"CNPAdminTierIngressTCP", "CNPAdminTierIngressUDP", "CNPAdminTierIngressSCTP", "CNPAdminTierIngressNamedPort",
 	"CNPBaselineTierIngressTCP", "CNPBaselineTierIngressUDP", "CNPBaselineTierIngressSCTP", "CNPBaselineTierIngressNamedPort",
 	"CNPAdminTierGress", "CNPBaselineTierGress", "CNPAdminTierIntegration", "CNPAdminTierPriorityField",
+	"CNPAdminTierPodSelector", "CNPAdminTierPortRange", "CNPAdminTierSamePriority", "CNPBaselineTierPodSelector", "CNPBaselineTierPortRange", "CNPBaselineTierSamePriority",
 }
 
 // egressOfMixed are the parts for egress of upstream tests that are not claimed, as many as
 // egressParts.
 const egressOfMixed = `^TestUpstream$/^CNPAdminTierIntegration$/^Should_Deny_traffic_to_slytherin` +
 	`|^TestUpstream$/^CNPAdminTierIntegration$/^Should_support_a_'pass-egress'_policy_for_admin_CNP_and_respect_the_match_for_network_policy$` +
-	`|^TestUpstream$/^CNPAdminTierPriorityField$/^Should_(Deny_traffic_to_slytherin|respect)`
+	`|^TestUpstream$/^CNPAdminTierPriorityField$/^Should_(Deny_traffic_to_slytherin|respect)` +
+	`|^TestUpstream$/^CNP(Admin|Baseline)TierPodSelector$/^Should_support_pod_selectors_in_(egress_peers|the_subject)$` +
+	`|^TestUpstream$/^CNP(Admin|Baseline)TierPortRange$/^Should_support_egress`
 
-const egressParts = 4
+const egressParts = 10
 
 // requestTimeout is longer than the wait of a TCP socket before it sends a lost SYN again (1 s).
 const requestTimeout = "-request-timeout=2s"

@@ -43,6 +43,7 @@ type apiServer struct {
 	noStream bool                       // as servers of old: no streamed lists
 	forbid   string                     // a resource that is forbidden
 	unserved string                     // a resource that is not served
+	lacks    string                     // a version of an API that is not served
 	silent   string                     // a resource that is not answered for
 	speaks   chan struct{}              // closed when it is
 	asked    map[string]int             // requests by "list pods", "watch pods", and "stream pods" for streamed lists
@@ -176,6 +177,7 @@ func (s *apiServer) record(kind, path string, o map[string]any) {
 
 // query is what of a request counts.
 type query struct {
+	version                      string // of the API
 	resource, namespace, service string
 	node, notNode, object        string
 	from, limit                  int
@@ -186,7 +188,10 @@ type query struct {
 
 func readQuery(r *http.Request) query {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	q := query{resource: parts[len(parts)-1]}
+	q := query{resource: parts[len(parts)-1], version: parts[1]}
+	if parts[0] == "apis" {
+		q.version += "/" + parts[2]
+	}
 	if len(parts) > 2 && parts[len(parts)-3] == "namespaces" {
 		q.namespace = parts[len(parts)-2]
 	}
@@ -227,10 +232,10 @@ var kinds = map[string][2]string{"pods": {"v1", "Pod"}, "namespaces": {"v1", "Na
 	"fqdnnetworkpolicies": {"namegate.io/v1alpha1", "FQDNNetworkPolicy"}, "clusterfqdnnetworkpolicies": {"namegate.io/v1alpha1", "ClusterFQDNNetworkPolicy"}, "endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"},
 	"clusternetworkpolicies": {cnp.Resource().GroupVersion().String(), "ClusterNetworkPolicy"}}
 
-// typed returns the object with its kind, as servers send it.
+// typed returns the object with its kind in the version that is asked for, as servers send it.
 func (q *query) typed(o map[string]any) map[string]any {
 	o = maps.Clone(o)
-	o["apiVersion"], o["kind"] = kinds[q.resource][0], kinds[q.resource][1]
+	o["apiVersion"], o["kind"] = q.version, kinds[q.resource][1]
 	return o
 }
 
@@ -250,7 +255,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.spaces[q.name()][cmp.Or(q.namespace, "*")] = true
 	away, forbidden, refused := s.away, s.forbid == q.name(), q.stream && s.noStream
-	unserved := s.unserved == q.name()
+	unserved := s.unserved == q.name() || s.lacks == q.version
 	silent, speaks := s.silent == q.name(), s.speaks
 	s.mu.Unlock()
 	if silent {
@@ -264,7 +269,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case away:
 		panic(http.ErrAbortHandler)
-	case isDiscovery && strings.Count(group, "/") == 1:
+	case isDiscovery && strings.Count(group, "/") == 1 && !unserved:
 		s.discover(w, group)
 	case unserved:
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
@@ -284,8 +289,9 @@ func (s *apiServer) discover(w http.ResponseWriter, group string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: group}
+	name, _, _ := strings.Cut(group, "/")
 	for resource, kind := range kinds {
-		if kind[0] == group && resource != s.unserved {
+		if strings.HasPrefix(kind[0], name+"/") && resource != s.unserved {
 			list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource, Kind: kind[1]})
 		}
 	}
@@ -330,7 +336,7 @@ func (s *apiServer) list(w http.ResponseWriter, q query) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": kinds[q.resource][0], "kind": kinds[q.resource][1] + "List", "items": items, "metadata": meta})
+	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": q.version, "kind": kinds[q.resource][1] + "List", "items": items, "metadata": meta})
 }
 
 // count counts the open watches of something.

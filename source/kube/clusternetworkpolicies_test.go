@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // aStandard is a ClusterNetworkPolicy that denies what a peer "nodes", "namespaces" selects.
@@ -108,6 +109,50 @@ func TestClusterNetworkPoliciesServedLater(t *testing.T) {
 	api.forget()
 	api.http.CloseClientConnections()
 	r.until("NotServed clusternetworkpolicies", standardText)
+}
+
+// TestClusterNetworkPoliciesOfEachVersion: with a CRD that serves the earlier version alone, the later
+// one alone or both, and where one becomes the other, as then the API server ends its watches.
+func TestClusterNetworkPoliciesOfEachVersion(t *testing.T) {
+	api := newAPIServer(t)
+	beta, alpha := cnp.Versions()[0].String(), cnp.Versions()[1].String()
+	client, _ := api.clients()
+	serve := func(lacks string) {
+		api.mu.Lock()
+		api.lacks = lacks
+		api.mu.Unlock()
+		api.http.CloseClientConnections()
+		served, err := discovered(client, cnp.Resource())()
+		fatal.If(t, err)
+		diff.Equal(t, true, served, lacks)
+	}
+	versions := func(s State) (out string) {
+		for _, u := range s.Input.ClusterNetworkPolicies {
+			out += u.GetName() + " "
+		}
+		if n := len(s.Input.ClusterNetworkPolicies); n > 0 { // those before may have been listed before
+			out += s.Input.ClusterNetworkPolicies[n-1].GetAPIVersion()
+		}
+		return out
+	}
+	serve(beta)
+	api.put("clusternetworkpolicies", aStandard("p", "namespaces"))
+	r := runStandard(t, api, true)
+	first := r.until("p "+alpha, versions)
+	serve("")
+	api.put("clusternetworkpolicies", aStandard("q", "namespaces"))
+	r.until("p q "+beta, versions)
+	serve(alpha)
+	api.put("clusternetworkpolicies", aStandard("r", "namespaces"))
+	r.until("p q r "+beta, versions)
+	serve(beta)
+	api.forget() // all policies are listed anew
+	api.http.CloseClientConnections()
+	last := r.until("p q r "+alpha, versions)
+	was, is := first.Input.ClusterNetworkPolicies[0], last.Input.ClusterNetworkPolicies[0]
+	if !cnp.Same(was, is) {
+		t.Errorf("%v became %v", was, is)
+	}
 }
 
 // TestClusterNetworkPoliciesForbidden: the problem says what to do.

@@ -12,9 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // ReasonForbidden means: the API server does not let the agent list and watch a kind.
@@ -55,7 +57,7 @@ func newOptionalKind[T any](changed func(), read func(object any, before *T) *T,
 }
 
 // served tells whether the policies can be read, by the answer to a list. On a cluster
-// without this version of the CRD they are not served; with another role of the agent they
+// without the CRD they are not served; with another role of the agent they
 // are forbidden. Policies that were read stay in force where they are forbidden later.
 func (k *optionalKind[T]) served(err error) bool {
 	missing, some, lacks := apierrors.IsNotFound(err), k.some(), false
@@ -122,7 +124,9 @@ func (k *optionalKind[T]) unread() []policy.Problem {
 // discovered returns the function that asks discovery whether a kind is served.
 func discovered(client kubernetes.Interface, resource schema.GroupVersionResource) func() (bool, error) {
 	return func() (bool, error) {
-		all, err := client.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
+		all, err := cnp.AsServed(resource, func(of schema.GroupVersionResource) (*metav1.APIResourceList, error) {
+			return client.Discovery().ServerResourcesForGroupVersion(of.GroupVersion().String())
+		})
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
@@ -136,9 +140,19 @@ func discovered(client kubernetes.Interface, resource schema.GroupVersionResourc
 // watchOptional keeps the store of a kind filled while the API server serves it, until ctx ends.
 func watchOptional[T any](ctx context.Context, s *Source, k *optionalKind[T]) {
 	k.discover, k.log, k.now = discovered(s.client, k.resource), s.log, s.clock.Now
-	client := s.dynamic.Resource(k.resource)
+	// Each request asks for the versions of the kind anew: with its CRD they come and go.
+	list := func(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+		return cnp.AsServed(k.resource, func(of schema.GroupVersionResource) (*unstructured.UnstructuredList, error) {
+			return s.dynamic.Resource(of).List(ctx, o)
+		})
+	}
+	start := func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		return cnp.AsServed(k.resource, func(of schema.GroupVersionResource) (watch.Interface, error) {
+			return s.dynamic.Resource(of).Watch(ctx, o)
+		})
+	}
 	s.run(ctx, &listWatch{
-		name: k.resource.Resource, requests: newRequests(s.dynamic, unfiltered, client.List, client.Watch),
+		name: k.resource.Resource, requests: newRequests(s.dynamic, unfiltered, list, start),
 		link: s.link, after: s.clock.After, served: k.served,
 	}, &unstructured.Unstructured{}, k.store)
 }

@@ -65,11 +65,11 @@ func TestClusterPoliciesOfFolder(t *testing.T) {
 // TestClusterNetworkPoliciesOfFolder: those of the standard, as written, and nodes as their
 // peers.
 func TestClusterNetworkPoliciesOfFolder(t *testing.T) {
-	const head = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\n"
+	const head = "apiVersion: policy.networking.k8s.io/v1beta1\nkind: ClusterNetworkPolicy\n"
 	const spec = "spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, to: [{nodes: {}}], later: 1}]}\n"
 	const node = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {rack: a}}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: Hostname, address: n1}]}\n"
 	text := head + "metadata: {name: p, namespace: shop}\n" + spec + "---\n" + node +
-		"---\napiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicyList\nitems:\n- " + strings.ReplaceAll(head+"metadata: {name: q}\n"+spec, "\n", "\n  ")
+		"---\napiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicyList\nitems:\n- " + strings.ReplaceAll(strings.Replace(head, "v1beta1", "v1alpha2", 1)+"metadata: {name: q}\n"+spec, "\n", "\n  ")
 	objects, err := decode(t, "", "p.yaml", text)
 	fatal.If(t, err)
 	f := folder{files: map[string]*file{"p.yaml": {objects: objects}}}
@@ -82,9 +82,9 @@ func TestClusterNetworkPoliciesOfFolder(t *testing.T) {
 	}
 	diff.Error(t, []*policy.Pod{peers.Node("n1", map[string]string{"rack": "a"}, []netip.Addr{netip.MustParseAddr("192.0.2.1")})}, in.Nodes)
 	for text, want := range map[string]string{
-		head + "metadata: {}\n" + spec:                                             "metadata.name is missing; write one",
-		head + "metadata: {name: P}\n":                                             `metadata.name "P"`,
-		strings.Replace(head, "v1alpha2", "v1alpha1", 1) + "metadata: {name: p}\n": "apiVersion policy.networking.k8s.io/v1alpha1 is unknown for ClusterNetworkPolicy; write policy.networking.k8s.io/v1alpha2",
+		head + "metadata: {}\n" + spec:                                            "metadata.name is missing; write one",
+		head + "metadata: {name: P}\n":                                            `metadata.name "P"`,
+		strings.Replace(head, "v1beta1", "v1alpha1", 1) + "metadata: {name: p}\n": "apiVersion policy.networking.k8s.io/v1alpha1 is unknown for ClusterNetworkPolicy; write policy.networking.k8s.io/v1beta1",
 	} {
 		if _, err := decode(t, "", "p.yaml", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)

@@ -40,9 +40,10 @@ func newDecoder(nodeName string) (*decoder, error) {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), networkingv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("registering the kinds of manifests: %w", err)
 	}
-	standard := cnp.Resource().GroupVersion() // read leniently: what is unknown breaks a rule
-	scheme.AddKnownTypeWithName(standard.WithKind(cnp.Kind), &unstructured.Unstructured{})
-	scheme.AddKnownTypeWithName(standard.WithKind(cnp.Kind+"List"), &unstructured.UnstructuredList{})
+	for _, standard := range cnp.Versions() { // read leniently: what is unknown breaks a rule
+		scheme.AddKnownTypeWithName(standard.WithKind(cnp.Kind), &unstructured.Unstructured{})
+		scheme.AddKnownTypeWithName(standard.WithKind(cnp.Kind+"List"), &unstructured.UnstructuredList{})
+	}
 	serializer := func(strict bool) runtime.Decoder {
 		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Strict: strict})
 	}
@@ -52,7 +53,7 @@ func newDecoder(nodeName string) (*decoder, error) {
 // kinds are the kinds that are read, beside those of their lists.
 var kinds = []schema.GroupVersionKind{
 	v1alpha1.GroupVersion().WithKind(v1alpha1.Kind), v1alpha1.GroupVersion().WithKind(v1alpha1.ClusterKind), networkingv1.SchemeGroupVersion.WithKind(kindNetworkPolicy),
-	cnp.Resource().GroupVersion().WithKind(cnp.Kind), corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.SchemeGroupVersion.WithKind("Node"),
+	cnp.Versions()[0].WithKind(cnp.Kind), cnp.Versions()[1].WithKind(cnp.Kind), corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.SchemeGroupVersion.WithKind("Node"),
 }
 
 // isList tells whether a kind is that of a list of objects that are read.

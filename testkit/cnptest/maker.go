@@ -156,7 +156,7 @@ func (g *Maker) rule() object {
 }
 
 func (g *Maker) network() any {
-	return g.one("0.0.0.0/0", "::/0", "10.1.0.0/30", "10.1.0.7/31", "fd00::/127", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.1/32", "2001:db8:1::/48")
+	return g.one("0.0.0.0/0", "::/0", "10.1.0.0/30", "10.1.0.6/31", "fd00::/127", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.1/32", "2001:db8:1::/48")
 }
 
 func (g *Maker) protocol(named bool) object {
@@ -260,7 +260,7 @@ func (g *Maker) Flow(w *World) (f Flow, ok bool) {
 
 // Perturb changes one value somewhere below.
 func (g *Maker) Perturb(v any) any {
-	odd := []any{int64(0), int64(-1), int64(70000), int64(443), "", "x", "Deny", "*.", "10.0.0.0/8", "10.0.0.0", []any{}, object{}, true}
+	odd := []any{int64(0), int64(-1), int64(70000), int64(443), "", "x", "Deny", "*.", "10.0.0.0/8", "10.9.0.0/8", []any{}, object{}, true}
 	switch v := v.(type) {
 	case object:
 		if len(v) == 0 || g.in(6) {

@@ -3,17 +3,36 @@ package cnp
 import (
 	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	api "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+	api "sigs.k8s.io/network-policy-api/apis/v1beta1"
 )
 
 // Kind is the word of the kind.
 const Kind = "ClusterNetworkPolicy"
 
-// Resource is the version of the kind that the package reads. The other files name no version.
+// Versions are the versions of the kind that the package reads, whose schemas are equal: the one that
+// API servers store first, then the one that those with a CRD of an earlier release serve alone. The
+// other files name no version.
+func Versions() []schema.GroupVersion {
+	return []schema.GroupVersion{{Group: api.GroupName, Version: "v1beta1"}, {Group: api.GroupName, Version: "v1alpha2"}}
+}
+
+// Resource is the kind in the first of its versions, which stands for both.
 func Resource() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: api.GroupName, Version: "v1alpha2", Resource: "clusternetworkpolicies"}
+	return Versions()[0].WithResource("clusternetworkpolicies")
+}
+
+// AsServed returns ask's answer for a resource. Where that stands for both versions of the kind, and the
+// first is not found, it is the answer for the other.
+func AsServed[T any](of schema.GroupVersionResource, ask func(schema.GroupVersionResource) (T, error)) (T, error) {
+	answer, err := ask(of)
+	if of == Resource() && apierrors.IsNotFound(err) {
+		of.Version = Versions()[1].Version
+		return ask(of)
+	}
+	return answer, err
 }
 
 type (

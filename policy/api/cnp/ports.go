@@ -44,7 +44,7 @@ func (r *ruleReader) ports(path string, protocols []protocol) policy.PortSet {
 			names = append(names, r.named(at+".destinationNamedPort", p.DestinationNamedPort)...)
 		}
 		if kinds != 1 {
-			r.fail(at, "write exactly one of tcp, udp, sctp and destinationNamedPort")
+			r.fail(at, "write exactly one of tcp, udp, sctp and destinationNamedPort; the standard CRD does not know destinationNamedPort, the experimental one does")
 		}
 	}
 	slices.SortFunc(names, peers.PortName.Compare)

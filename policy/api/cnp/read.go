@@ -84,7 +84,7 @@ func (r *Policy) unknownFields(spec map[string]any) {
 		switch name {
 		case "tier", "priority", "subject", "ingress", "egress":
 		default:
-			r.Partly("spec."+name, "the field is unknown in %s and has no effect; remove it, or install a version of Namegate that knows it", Resource().GroupVersion())
+			r.Partly("spec."+name, "the field is unknown and has no effect; remove it, or install a version of Namegate that knows it")
 		}
 	}
 }

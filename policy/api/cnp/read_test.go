@@ -1,13 +1,16 @@
 package cnp
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/policy"
@@ -60,7 +63,7 @@ func TestRules(t *testing.T) {
 		want  []string
 	}{
 		{"{action: Accept, name: first, to: [" + all + "]}", []string{"Admin Accept any pods *: app=db; nodes: role=x; ns a=b: *"}},
-		{"{action: Deny, to: [{networks: [10.1.2.3/9, 10.128.0.0/9, '2001:db8::/32']}]}", []string{"Admin Deny any networks 10.0.0.0/8,2001:db8::/32"}},
+		{"{action: Deny, to: [{networks: [10.0.0.0/9, 10.128.0.0/9, '2001:DB8::/32']}]}", []string{"Admin Deny any networks 10.0.0.0/8,2001:db8::/32"}},
 		{
 			"{action: Accept, to: [{networks: [192.0.2.0/24]}, {domainNames: ['*.Example.org', example.org.]}, {namespaces: {}}], protocols: [{tcp: {destinationPort: {number: 443}}}, {udp: {destinationPort: {range: {start: 1, end: 9}}}}]}",
 			[]string{"Admin Accept tcp/443,udp/1-9 names **.example.org example.org", "Admin Accept tcp/443,udp/1-9 pods *: *", "Admin Accept tcp/443,udp/1-9 networks 192.0.2.0/24"},
@@ -121,6 +124,18 @@ func TestBroken(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestNetworkBits: a network with bits beyond its length, which earlier CRDs let in, keeps its meaning.
+func TestNetworkBits(t *testing.T) {
+	for _, action := range []string{"Accept", "Deny", "Pass"} {
+		p := ofRules(t, "{action: "+action+", to: [{networks: [192.0.2.0/24, 10.1.2.3/9, '2001:db8::1/32']}]}")
+		diff.Error(t, []string{"Admin " + action + " any networks 10.0.0.0/9,192.0.2.0/24,2001:db8::/32"}, shown(p))
+		diff.Error(t, []string{
+			`.to[0].networks[1] "10.1.2.3/9" has bits beyond its length, which the CRD refuses since v0.2.1; write 10.0.0.0/9, as which it counts`,
+			`.to[0].networks[2] "2001:db8::1/32" has bits beyond its length, which the CRD refuses since v0.2.1; write 2001:db8::/32, as which it counts`,
+		}, problems(p))
 	}
 }
 
@@ -188,7 +203,7 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	want := policy.Problem{Object: "clusternetworkpolicy p", Reason: policy.ReasonPartiallyInvalid, Path: "spec.log",
-		Message: "the field is unknown in policy.networking.k8s.io/v1alpha2 and has no effect; remove it, or install a version of Namegate that knows it"}
+		Message: "the field is unknown and has no effect; remove it, or install a version of Namegate that knows it"}
 	diff.Error(t, []policy.Problem{want}, p.Problems)
 	if r := p.Rules[0]; r.Name != "first" || r.Priority != 1000 || !r.Standard || r.Denied != policy.Drop || r.Audit {
 		t.Errorf("%+v", r.Rule)
@@ -218,6 +233,37 @@ func TestSame(t *testing.T) {
 	b.SetResourceVersion("7")
 	if !Same(a, a) || !Same(a, b) || Same(a, object(t, "{priority: 2}")) {
 		t.Error("other specs are the same")
+	}
+}
+
+// TestAsServed: another kind is asked for once, this one in both versions where the first is missing.
+func TestAsServed(t *testing.T) {
+	missing, busy := apierrors.NewNotFound(schema.GroupResource{}, ""), errors.New("busy")
+	other := Resource()
+	other.Resource = "networkpolicies"
+	for _, c := range []struct {
+		of      schema.GroupVersionResource
+		answers []error
+		asked   []string
+	}{
+		{Resource(), []error{nil}, []string{"v1beta1"}},
+		{Resource(), []error{busy}, []string{"v1beta1"}},
+		{Resource(), []error{missing, nil}, []string{"v1beta1", "v1alpha2"}},
+		{Resource(), []error{missing, busy}, []string{"v1beta1", "v1alpha2"}},
+		{Resource(), []error{missing, missing}, []string{"v1beta1", "v1alpha2"}},
+		{other, []error{missing}, []string{"v1beta1"}},
+	} {
+		var asked []string
+		_, err := AsServed(c.of, func(of schema.GroupVersionResource) (string, error) {
+			asked = append(asked, of.Version)
+			of.Version = c.of.Version
+			diff.Equal(t, c.of, of, "resource")
+			return "", c.answers[len(asked)-1]
+		})
+		if want := c.answers[len(c.answers)-1]; !errors.Is(err, want) {
+			t.Errorf("%v: %v, want %v", c, err, want)
+		}
+		diff.Error(t, c.asked, asked)
 	}
 }
 

@@ -2,6 +2,7 @@ package cnp
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/namegate/namegate/policy"
@@ -116,9 +117,16 @@ func (r *ruleReader) networks(path string, networks []cidr) {
 		r.fail(path, "%d networks; write 1 to %d", len(networks), MaxValues)
 	}
 	for i, text := range networks {
-		if p, ok := fields.Report(r.fail).Network(fmt.Sprintf("%s[%d]", path, i), string(text)); ok {
-			r.to.AddNetwork(p, nil)
+		at := fmt.Sprintf("%s[%d]", path, i)
+		p, ok := fields.Report(r.fail).Network(at, string(text))
+		if !ok {
+			continue
 		}
+		// CRDs before network-policy-api v0.2.1 let such networks in, and stored policies keep them.
+		if netip.MustParsePrefix(string(text)) != p {
+			r.Partly(r.rule.Path+at, "%q has bits beyond its length, which the CRD refuses since v0.2.1; write %s, as which it counts", text, p)
+		}
+		r.to.AddNetwork(p, nil)
 	}
 }
 
