@@ -45,6 +45,7 @@ func addLists(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 			}
 		}
 		s.Subjects = append(s.Subjects, subject)
+		s.Pods = append(s.Pods, subject.Addrs)
 		// An isolated subject may have addresses that are not: those that it gets next.
 		s.Staged = append(s.Staged, subject.Addrs...)
 	}

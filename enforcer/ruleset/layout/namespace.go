@@ -68,7 +68,7 @@ func (s GrantSet) Sets() (out []*nft.Set) {
 // nothing.
 func (l *builder) namespaceChains(m Mode) {
 	l.chain("pods", "leads subjects to their Namespace tier", each("%[2]s saddr vmap @"+podsMap+"%[1]s")...)
-	rules := []string{"jump pods", "jump undeniable", "jump resolve"}
+	rules := append(each("%[2]s saddr . %[2]s daddr @own%[1]s goto admit"), "jump pods", "jump undeniable", "jump resolve")
 	if m.Candidates {
 		l.candidates(m.Bits)
 		rules = append([]string{"jump " + candidatesChain}, rules...)
@@ -134,13 +134,6 @@ func (d *dispatch) subject(s *Subject, list string) (out []*item) {
 	names := s.names()
 	if len(names) > 0 {
 		out = append(out, newItem("jump "+namedChain, names...))
-	}
-	for _, a := range s.Addrs {
-		word := "ip"
-		if a.Is6() {
-			word = "ip6"
-		}
-		out = append(out, newItem("goto admit", fmt.Sprintf("%s daddr %s ", word, a)))
 	}
 	if list != "" {
 		out = append(out, newItem("jump "+list, ""))
