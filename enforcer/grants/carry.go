@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
@@ -152,7 +153,6 @@ type carrying struct {
 	next   *policy.View
 	to     *Carried
 	denies bool // rules that deny or pass have got addresses
-	taken  map[fqdn.Name][]taking
 }
 
 // source is a name by which an address of a set is open, or was.
@@ -171,7 +171,6 @@ func (t *Table) carry(of *carrying) error {
 	again := of.p.closed
 	of.p.closed = false
 	t.mu.Unlock()
-	of.taken = map[fqdn.Name][]taking{}
 	for sources := of.p.sources(again); len(sources) > 0; {
 		part := sources[:min(len(sources), batchGrants)]
 		sources = sources[len(part):]
@@ -207,7 +206,8 @@ func (t *Table) beginCarry(of *carrying, last *policy.View, coming *policy.Snaps
 	return true, nil
 }
 
-// sources returns the names of the addresses that are open to the pod or were.
+// sources returns the names of the addresses that are open to the pod or were, sorted by name: where there is no
+// room for all, whole names have it.
 func (p *podGrants) sources(again bool) (out []source) {
 	for _, s := range p.all() {
 		s.mu.RLock()
@@ -217,6 +217,7 @@ func (p *podGrants) sources(again bool) (out []source) {
 		})
 		s.mu.RUnlock()
 	}
+	slices.SortFunc(out, func(a, b source) int { return strings.Compare(string(a.name), string(b.name)) })
 	return out
 }
 
@@ -242,12 +243,11 @@ func (of *carrying) decide(part []source) {
 	for i := range part {
 		s := &part[i]
 		s.again = s.again && of.next.Covers(s.name, s.set.key.Rule, s.set.key.Ports)
-		taken, known := of.taken[s.name]
-		if !known {
-			taken = takingOf(of.next, s.name)
-			of.taken[s.name] = taken
+		if i > 0 && part[i-1].name == s.name {
+			s.takenBy = part[i-1].takenBy
+		} else {
+			s.takenBy = takingOf(of.next, s.name)
 		}
-		s.takenBy = taken
 	}
 }
 
