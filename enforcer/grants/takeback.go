@@ -26,10 +26,14 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 	if p.changed {
 		t.setViews(p, []*policy.View{view}, func(netip.Addr) bool { return false })
 		t.mu.Unlock()
+		names := map[fqdn.Name]bool{} // decided without mu, for which the writer of all pods may wait
 		for _, s := range p.all() {
 			s.mu.RLock()
-			s.eachName(func(_ netip.Addr, name fqdn.Name, _ bool) { covers.has(name, s.key) })
+			s.eachName(func(_ netip.Addr, name fqdn.Name, _ bool) { names[name] = true })
 			s.mu.RUnlock()
+		}
+		for name := range names {
+			covers.has(name, dataplane.GrantSet{})
 		}
 		t.mu.Lock()
 	}

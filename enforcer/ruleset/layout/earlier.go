@@ -164,7 +164,10 @@ func (k InForce) ReadEarlier(ctx context.Context) (Earlier, error) {
 		out.Subjects[s.Addr] = s.Iface
 	}
 	for a, chain := range pods {
-		_, rest, _ := strings.Cut(strings.TrimPrefix(chain, "goto "+podPrefix), "-")
+		id, rest, _ := strings.Cut(strings.TrimPrefix(chain, "goto "+podPrefix), "-")
+		if out.Subjects[a] == "" { // of a layout without subjectsSet
+			out.Subjects[a] = id
+		}
 		if list, _, _ := strings.Cut(rest, "-"); list != noList {
 			out.Lists[a] = list
 		}
