@@ -33,7 +33,7 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 			s.mu.RUnlock()
 		}
 		for name := range names {
-			covers.has(name, dataplane.GrantSet{})
+			covers.matches(name)
 		}
 		t.mu.Lock()
 	}
@@ -72,14 +72,19 @@ type coverage struct {
 	of   map[fqdn.Name][]*policy.Match
 }
 
-// has tells whether the view covers a name of a set.
-func (c *coverage) has(name fqdn.Name, key dataplane.GrantSet) bool {
+// matches returns the matches of the view that cover a name.
+func (c *coverage) matches(name fqdn.Name) []*policy.Match {
 	found, known := c.of[name]
 	if !known {
 		found = c.view.Covering(name)
 		c.of[name] = found
 	}
-	return policy.CoveredBy(found, key.Rule, key.Ports)
+	return found
+}
+
+// has tells whether the view covers a name of a set.
+func (c *coverage) has(name fqdn.Name, key dataplane.GrantSet) bool {
+	return policy.CoveredBy(c.matches(name), key.Rule, key.Ports)
 }
 
 // takeBack removes from a set the reasons that a view does not allow, and the addresses

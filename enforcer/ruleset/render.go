@@ -80,7 +80,6 @@ func (in *Input) tierMembers(p policy.Peer) *policy.PeerSet {
 // addIsolated adds an isolated subject and its homes.
 func addIsolated(s *layout.State, p *dataplane.Subject) {
 	s.Selected = append(s.Selected, p.Addrs...)
-	s.Pods = append(s.Pods, p.Addrs)
 	s.Nowhere = append(s.Nowhere, p.Homeless...)
 	if p.Drop {
 		s.Dropped = append(s.Dropped, p.Addrs...)

@@ -54,18 +54,18 @@ func (k InForce) words(ctx context.Context, name string) (map[netip.Addr]string,
 	return out, err
 }
 
-// homes returns the elements of sets of words and addresses, which are homes or subjects.
-func (k InForce) homes(ctx context.Context, id nft.ID, set string) (out []Home, err error) {
+// named calls do with the elements of sets whose keys are a word and an address.
+func (k InForce) named(ctx context.Context, id nft.ID, set string, do func(word string, a netip.Addr)) error {
 	all, err := k.Tables.Elements(ctx, id, setsOf(set)...)
 	for _, e := range all {
 		if len(e.Key) != 2 {
 			continue // a catch-all element
 		}
 		if a, err := netip.ParseAddr(e.Key[1]); err == nil {
-			out = append(out, Home{Iface: strings.Trim(e.Key[0], `"`), Addr: a})
+			do(strings.Trim(e.Key[0], `"`), a)
 		}
 	}
-	return out, err
+	return err
 }
 
 // Serving returns the addresses to which the kernel redirects queries now, by the address
@@ -146,28 +146,21 @@ func (k InForce) ReadEarlier(ctx context.Context) (Earlier, error) {
 	}
 	var errs [9]error
 	var net []netip.Addr
-	var subjects []Home
 	var pods map[netip.Addr]string
 	out.Selected, errs[0] = k.Selected(ctx)
 	net, errs[1] = k.addrs(ctx, Net, "selected")
-	out.Homes, errs[2] = k.homes(ctx, Inet, "home")
-	out.PortHomes, errs[3] = k.homes(ctx, Bridge, "home")
+	errs[2] = k.named(ctx, Inet, "home", func(iface string, a netip.Addr) { out.Homes = append(out.Homes, Home{iface, a}) })
+	errs[3] = k.named(ctx, Bridge, "home", func(port string, a netip.Addr) { out.PortHomes = append(out.PortHomes, Home{port, a}) })
 	out.GivenBack, errs[4] = k.pairs(ctx, "giveback")
 	out.NodeGivenBack, errs[5] = k.pairs(ctx, nodeGiveBackMap)
 	out.TierChains, errs[6] = k.words(ctx, tiersMap)
 	pods, errs[7] = k.words(ctx, podsMap)
-	subjects, errs[8] = k.homes(ctx, Inet, subjectsSet)
+	errs[8] = k.named(ctx, Inet, subjectsSet, func(id string, a netip.Addr) { out.Subjects[a] = id })
 	out.Selected = append(out.Selected, net...)
 	slices.SortFunc(out.Selected, netip.Addr.Compare)
 	out.Selected = slices.Compact(out.Selected)
-	for _, s := range subjects {
-		out.Subjects[s.Addr] = s.Iface
-	}
 	for a, chain := range pods {
-		id, rest, _ := strings.Cut(strings.TrimPrefix(chain, "goto "+podPrefix), "-")
-		if out.Subjects[a] == "" { // of a layout without subjectsSet
-			out.Subjects[a] = id
-		}
+		_, rest, _ := strings.Cut(strings.TrimPrefix(chain, "goto "+podPrefix), "-")
 		if list, _, _ := strings.Cut(rest, "-"); list != noList {
 			out.Lists[a] = list
 		}

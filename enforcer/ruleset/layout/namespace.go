@@ -68,7 +68,7 @@ func (s GrantSet) Sets() (out []*nft.Set) {
 // nothing.
 func (l *builder) namespaceChains(m Mode) {
 	l.chain("pods", "leads subjects to their Namespace tier", each("%[2]s saddr vmap @"+podsMap+"%[1]s")...)
-	rules := append(each("%[2]s saddr . %[2]s daddr @own%[1]s goto admit"), "jump pods", "jump undeniable", "jump resolve")
+	rules := append([]string{"jump pods", "jump undeniable", "jump resolve"}, each("%[2]s saddr . %[2]s daddr @own%[1]s goto admit")...)
 	if m.Candidates {
 		l.candidates(m.Bits)
 		rules = append([]string{"jump " + candidatesChain}, rules...)

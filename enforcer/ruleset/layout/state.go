@@ -19,7 +19,7 @@ type Home struct {
 type State struct {
 	// Selected pods' addresses are default-deny.
 	Selected []netip.Addr
-	// Pods are the addresses of Selected and Staged, grouped by pod.
+	// Pods are the addresses of Subjects, grouped by pod.
 	Pods [][]netip.Addr
 	// Dropped are the addresses of Selected whose denied packets get no answer.
 	Dropped []netip.Addr

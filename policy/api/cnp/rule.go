@@ -123,7 +123,7 @@ func (r *ruleReader) networks(path string, networks []cidr) {
 			continue
 		}
 		// CRDs before network-policy-api v0.2.1 let such networks in, and stored policies keep them.
-		if netip.MustParsePrefix(string(text)) != p {
+		if written, err := netip.ParsePrefix(string(text)); err == nil && written != p {
 			r.Partly(r.rule.Path+at, "%q has bits beyond its length, which the CRD refuses since v0.2.1; write %s, as which it counts", text, p)
 		}
 		r.to.AddNetwork(p, nil)
