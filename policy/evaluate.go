@@ -26,6 +26,10 @@ type Flow struct {
 	Exempt bool
 	// Would evaluates the view as if its Audit policies enforced.
 	Would bool
+	// Source is the address that a connection comes from when it reaches its pod, before masquerading.
+	// FromNode: a process of the pod's node began it. Both are of EvaluateIngress.
+	Source   netip.Addr
+	FromNode bool
 	// open: the connection was admitted, as for Keeps.
 	open bool
 }
@@ -60,6 +64,26 @@ func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 	return true, nil
 }
 
+// EvaluateIngress tells whether a view allows a connection to its pod, and by which rule: nil for a
+// default, and if no rule is asked. It is the one evaluation of connections to pods, as Evaluate is of
+// those from them. A connection that was admitted stays: all rules for ingress are of standards.
+func EvaluateIngress(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
+	if v == nil || v.Ingress == nil || f.FromNode { // kubelet probes
+		return true, nil
+	}
+	if a, r := f.ordered(v.Ingress.Admin, in); a != Pass {
+		return a == Accept, r
+	}
+	if len(v.Ingress.NetworkPolicies) > 0 {
+		r := f.first(v.Ingress.Namespace, in)
+		return r != nil || v.has(f.Source) && v.has(f.Reached.Addr()), r
+	}
+	if a, r := f.ordered(v.Ingress.Baseline, in); a != Pass {
+		return a == Accept, r
+	}
+	return true, nil
+}
+
 // Keeps tells whether a connection that was admitted stays: it is cut where a rule of our kinds
 // denies it, or an FQDNNetworkPolicy isolates its pod. ClusterNetworkPolicies and
 // NetworkPolicies decide about new connections.
@@ -81,9 +105,9 @@ type tiers struct {
 }
 
 // tiers returns what is in force. The Namespace tier exists where an FQDNNetworkPolicy
-// selects the pod, or a cluster policy and a NetworkPolicy do.
+// selects the pod, or a cluster policy and a NetworkPolicy do, or a NetworkPolicy of a Standalone view.
 func (v *View) tiers(would bool) tiers {
-	t := tiers{isolated: v.Enforced || would && len(v.Policies) > 0}
+	t := tiers{isolated: v.Enforced || would && len(v.Policies) > 0 || v.Standalone && len(v.NetworkPolicies) > 0}
 	t.ordered = v.anyOfCluster(func(r *Rule) bool { return would || !r.Audit })
 	t.empty = !t.isolated && !t.ordered
 	t.isolated = t.isolated || t.ordered && len(v.NetworkPolicies) > 0
@@ -121,7 +145,7 @@ func (v *View) InForce() bool { return !v.tiers(false).empty }
 // ImpliesDNS tells whether DNS to known resolvers comes before the rules: a policy of our kinds
 // is in force for the pod, or none of any kind. Else the policies of the standards decide.
 func (v *View) ImpliesDNS() bool {
-	return v == nil || !v.Ordered() || v.impliesDNS(false) || !v.InForce()
+	return v == nil || v.impliesDNS(false) || !v.InForce()
 }
 
 func (v *View) impliesDNS(would bool) bool {
@@ -167,9 +191,12 @@ func (f *Flow) hits(r *Rule, in *Snapshot) bool {
 	case r.Broken:
 		return r.Action != Accept
 	case r.Peer.Kind != PeerNames:
-		port := f.Reached.Port()
+		port, peer := f.Reached.Port(), f.Reached.Addr()
+		if r.Ingress {
+			peer = f.Source
+		}
 		return r.Ports.Contains(f.Protocol, port) &&
-			(r.Peer.Kind == PeerAnywhere || in.PeerSet(r.Peer).Contains(CleanAddr(f.Reached.Addr()), f.Protocol, port))
+			(r.Peer.Kind == PeerAnywhere || in.PeerSet(r.Peer).Contains(CleanAddr(peer), f.Protocol, port))
 	}
 	return f.live(r) && r.Ports.Contains(f.Protocol, f.Dialled.Port())
 }

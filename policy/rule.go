@@ -51,7 +51,9 @@ type Rule struct {
 	// Standard: of a ClusterNetworkPolicy. Connections that were admitted before such a rule
 	// denied them stay.
 	Standard bool
-	Action   Action
+	// Ingress: of connections to the pod. Peer is the source then.
+	Ingress bool
+	Action  Action
 	// Peer is the destination of the rule. With PeerNames it is the addresses of the
 	// names of Matches, as dialled; else it is the actual destination, behind a Service
 	// the pod.
@@ -59,11 +61,14 @@ type Rule struct {
 	Matches []*Match
 	// Ports are the dialled or actual ports, as for Peer. With PeerPorts it is AnyPort:
 	// the set has them.
-	Ports  PortSet
-	TTL    TTL    // of PeerNames
-	Policy string // "namespace/name"; of a cluster policy "name"
-	Path   string // "spec.egress[0]"
-	Name   string // of the rule, "" for none
+	Ports PortSet
+	// PortNames are further ports of a rule for ingress: those of the pod with these names. The compiler
+	// makes Ports of them, for each pod.
+	PortNames []NamedPort
+	TTL       TTL    // of PeerNames
+	Policy    string // "namespace/name"; of a cluster policy "name"
+	Path      string // "spec.egress[0]"
+	Name      string // of the rule, "" for none
 	// ID is of the grants of a rule with names in the Admin or the Baseline tier.
 	ID    RuleID
 	Audit bool // from an Audit policy: counts for the log alone

@@ -73,7 +73,12 @@ type View struct {
 	// NetworkPolicies are the "namespace/name" of the NetworkPolicies that select the pod
 	// for egress, sorted. Their rules alone allow connections to peers.
 	NetworkPolicies []string
-	closed          map[RuleID]bool // the rules of Cluster that are closed for the pod, nil for none
+	// Standalone: NetworkPolicies isolate the pod without a policy of another kind.
+	Standalone bool
+	// Ingress are the rules for connections to the pod, nil if no policy judges these. Views with the
+	// same ones share them.
+	Ingress *Ingress
+	closed  map[RuleID]bool // the rules of Cluster that are closed for the pod, nil for none
 	// Workload is the selector of all pods like this one, by its labels:
 	// "app=cart,tier=front". It is "" if there is none.
 	Workload string
@@ -87,6 +92,16 @@ type Rules struct {
 	// NamespaceDeny are the rules of the Namespace tier that deny, for every destination. They
 	// come before its union.
 	NamespaceDeny []*Rule
+}
+
+// Ingress are the rules of a pod for connections to it. FQDNNetworkPolicies and
+// ClusterFQDNNetworkPolicies have none.
+type Ingress struct {
+	// Rules have no NamespaceDeny. The peer of a rule is the source of a connection, and its ports are
+	// the pod's.
+	Rules
+	// NetworkPolicies are the "namespace/name" of those that isolate the pod for ingress, sorted.
+	NetworkPolicies []string
 }
 
 // InOrder returns the list of each tier, in the order of the tiers, without NamespaceDeny.
