@@ -25,6 +25,8 @@ const (
 	// PrefixReached is of packets that are denied, as they were translated. The packet as it was
 	// dialled follows.
 	PrefixReached = "namegate reached "
+	// PrefixIngress is of packets that the rules for ingress of their destination deny.
+	PrefixIngress = "namegate ingress "
 	// PrefixAudited is of packets that begin a connection of an audited pod.
 	PrefixAudited = "namegate audited "
 )
