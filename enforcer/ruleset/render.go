@@ -65,6 +65,9 @@ func State(in *Input) layout.State {
 		}
 		if p.Isolated {
 			s.Selected = append(s.Selected, p.Addrs...)
+			if slices.ContainsFunc(p.Views, func(v *policy.View) bool { return !v.ImpliesDNS() }) {
+				s.DNSByRules = append(s.DNSByRules, p.Addrs...)
+			}
 			if p.Drop {
 				s.Dropped = append(s.Dropped, p.Addrs...)
 			}

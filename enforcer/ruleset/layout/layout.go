@@ -185,7 +185,7 @@ func (l *builder) verdictChains(m Mode) {
 	l.chain("undeniable", "what no ordered rule denies", append([]string{"ct state untracked goto undeniablebare"}, undeniable...)...)
 	resolve := each("meta l4proto { tcp, udp } ct original proto-dst " + dnsPort + " ct original %[2]s daddr @" + dnsSet + "%[1]s goto admit")
 	l.chain("resolvebare", "the same for untracked packets", untracked(resolve)...)
-	l.chain("resolve", "DNS to resolvers", append([]string{"ct state untracked goto resolvebare"}, resolve...)...)
+	l.chain("resolve", "DNS to resolvers", slices.Concat(each("%[2]s saddr @"+dnsByRulesSet+"%[1]s return"), []string{"ct state untracked goto resolvebare"}, resolve)...)
 	l.namespaceChains(m)
 	l.chain("judge", "judges a packet of a selected address", append([]string{
 		"ct state related meta l4proto { icmp, ipv6-icmp } jump errors",

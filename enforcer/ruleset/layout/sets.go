@@ -30,6 +30,7 @@ var familySets = []nft.Set{
 	{Name: auditedSet, Key: addr, Comment: "pods whose new connections are logged"},
 	{Name: servingSet, Key: addr, Comment: "addresses on which agents serve DNS"},
 	{Name: dnsSet, Key: addr, Comment: "resolvers that subjects may dial"},
+	{Name: dnsByRulesSet, Key: addr, Comment: "subjects whose rules decide about DNS to resolvers"},
 	{Name: tiersMap, Key: addr, Value: "verdict", Comment: "subjects to the first chain of their ordered rules"},
 	{Name: podsMap, Key: addr, Value: "verdict", Comment: "subjects to the chain of their Namespace tier"},
 	{Name: subjectsSet, Key: "ifname . " + addr, Comment: "the IDs of subjects, as words, and their addresses"},

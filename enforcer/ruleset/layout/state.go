@@ -81,8 +81,8 @@ type State struct {
 	// NodeDNS leads the queries of the node's own sockets to the agent; nil: they go where they are sent.
 	NodeDNS *NodeDNS
 	// Serving are addresses on which agents serve DNS: no rule of Tiers denies it there. DNS
-	// are the resolvers that Subjects, and subjects of Tiers with DNS, may dial.
-	Serving, DNS []netip.Addr
+	// are the resolvers that Subjects, and subjects of Tiers with DNS, may dial, but for DNSByRules.
+	Serving, DNS, DNSByRules []netip.Addr
 	// Subjects are the pods with a Namespace tier, and those of Ingress, Lists the rules that they share, and
 	// GrantSets all sets of grants that are to be there.
 	Subjects  []Subject

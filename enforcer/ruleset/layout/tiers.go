@@ -74,6 +74,8 @@ const (
 	tiersMap   = "tiers"   // leads subjects to their Admin chain
 	servingSet = "serving" // State.Serving
 	dnsSet     = "dns"     // State.DNS
+
+	dnsByRulesSet = "dnsbyrules" // State.DNSByRules
 )
 
 // passing are the beginnings of the names of objects that states add.
@@ -275,6 +277,7 @@ func (m elements) tiers(s State, objs objects) {
 	m.addrs(recheckSet, s.Recheck)
 	m.addrs(servingSet, s.Serving)
 	m.addrs(dnsSet, s.DNS)
+	m.addrs(dnsByRulesSet, s.DNSByRules)
 	m.prefixes(networksSet, objs.networks)
 	if s.Node != nil && s.Node.Confirmed != nil {
 		for _, f := range families {
