@@ -7,7 +7,6 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
-	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -75,7 +74,7 @@ func (e *Enforcer) admitToComing(last, subjects dataplane.Subjects) error {
 	if err := e.flows.WithdrawIngress(stale); err != nil {
 		return err
 	}
-	known, isolated := plan.Known(e.snapshot), map[netip.Addr]bool{}
+	isolated := map[netip.Addr]bool{}
 	for _, p := range last {
 		if p.Isolated {
 			for _, a := range p.Addrs {
@@ -87,8 +86,9 @@ func (e *Enforcer) admitToComing(last, subjects dataplane.Subjects) error {
 		if isolated[f.Src.Addr()] || e.recovered.isolated[f.Src.Addr()] {
 			return false
 		}
-		_, open := slices.BinarySearchFunc(known, f.Peer.Addr(), netip.Addr.Compare)
-		return open || mayReach(coming[f.Peer.Addr()], f)
+		p := coming[f.Peer.Addr()]
+		ref, known := e.snapshot.Pod(f.Peer.Addr())
+		return known && ref == p.Pod || mayReach(p, f)
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/policy"
+	model "github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/source/manifest"
 	"github.com/namegate/namegate/testkit/diff"
@@ -30,7 +30,7 @@ func enforcesAll(t *testing.T, kind nodeKind) *peerStage {
 
 // compiled is the snapshot of the manifests of the stage's agent, as an agent that enforces all NetworkPolicies
 // compiles them.
-func (s *peerStage) compiled() *policy.Snapshot {
+func (s *peerStage) compiled() *model.Snapshot {
 	s.t.Helper()
 	source, err := manifest.New(s.agent.Dir+"/manifests", "node-a", slog.New(slog.DiscardHandler))
 	fatal.If(s.t, err)
@@ -138,7 +138,7 @@ func randomPolicies(r *rand.Rand) map[string]string {
 }
 
 // randomConnections returns connections between all, and what the evaluation of both ends says.
-func (s *peerStage) randomConnections(r *rand.Rand, snap *policy.Snapshot, n int) (out []*directed) {
+func (s *peerStage) randomConnections(r *rand.Rand, snap *model.Snapshot, n int) (out []*directed) {
 	var all []*peerPod
 	for _, name := range []string{"a1", "b1", "b2", "c1", "a3", "b3"} {
 		all = append(all, s.pods[name])
@@ -172,13 +172,13 @@ func (s *peerStage) randomConnections(r *rand.Rand, snap *policy.Snapshot, n int
 		if d.dialled = d.reached; d.from != nil && !d.from.remote && r.IntN(2) == 1 {
 			d.dialled, d.reached = netip.AddrPortFrom(service, 80), netip.AddrPortFrom(at, uint16(target))
 		}
-		f := policy.Flow{Protocol: map[string]policy.Protocol{"tcp": policy.TCP, "udp": policy.UDP}[d.proto], Dialled: d.dialled, Reached: d.reached, Source: source}
+		f := model.Flow{Protocol: map[string]model.Protocol{"tcp": model.TCP, "udp": model.UDP}[d.proto], Dialled: d.dialled, Reached: d.reached, Source: source}
 		d.allowed = true
 		if d.from != nil && !d.from.remote {
-			d.allowed, _ = policy.Evaluate(snap.View(source), snap, &f)
+			d.allowed, _ = model.Evaluate(snap.View(source), snap, &f)
 		}
 		if d.allowed && !to.remote {
-			d.allowed, _ = policy.EvaluateIngress(snap.View(at), snap, &f)
+			d.allowed, _ = model.EvaluateIngress(snap.View(at), snap, &f)
 		}
 		out = append(out, d)
 	}
@@ -195,7 +195,7 @@ func TestRandomBothDirections(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(seed, 0))
 		randomIngressWorld(s)
-		s.start(s.manifests(nil))
+		s.start(s.manifests(map[string]string{}))
 		for world := range worlds {
 			files := randomPolicies(r)
 			s.apply(files)

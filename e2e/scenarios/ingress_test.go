@@ -153,7 +153,7 @@ func (s *peerStage) toWeb(pod, network string, port uint16) *line {
 // is a new one to the next pod of its address.
 func TestIngressOfOpenConnections(t *testing.T) {
 	staged(t, onEach, ingressStage, func(t *testing.T, s *peerStage) {
-		s.start(s.manifests(nil))
+		s.start(s.manifests(map[string]string{}))
 		var lines []*line
 		for _, from := range []string{"good", "bad", "fargood", "farbad"} {
 			for _, network := range []string{"tcp", "udp"} {
