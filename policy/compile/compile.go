@@ -75,7 +75,7 @@ func New() *Compiler {
 		known: map[policyKey]*object[*v1alpha1.FQDNNetworkPolicy, *parsed]{}, spaces: map[string]*space[*parsed]{},
 	}
 	c.nets = objects[*networkingv1.NetworkPolicy, *parsed]{
-		same:   netpol.Same,
+		same:   func(a, b *networkingv1.NetworkPolicy) bool { return netpol.Same(a, b, false) },
 		read:   c.readNetworkPolicy,
 		counts: func(n *parsed) bool { return n.Pods != nil },
 		known:  map[policyKey]*object[*networkingv1.NetworkPolicy, *parsed]{}, spaces: map[string]*space[*parsed]{},

@@ -39,7 +39,7 @@ const widerPeers = "write wider selectors or networks, or give rules the same po
 
 func (c *Compiler) readNetworkPolicy(from *networkingv1.NetworkPolicy) *parsed {
 	c.serial++
-	return &parsed{Policy: netpol.Read(from), serial: c.serial}
+	return &parsed{Policy: netpol.ReadOne(from, false), serial: c.serial}
 }
 
 // newEgressRules returns the union of NetworkPolicies, which are sorted by id; of that what

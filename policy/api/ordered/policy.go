@@ -28,12 +28,12 @@ type Policy struct {
 	Unmatched policy.Unmatched
 	Limits    policy.DNSLimits
 	TTL       policy.TTL
-	Rules     []Rule // in order
+	Rules     []Rule // in order, those for ingress last
 	Problems  []policy.Problem
 	matches   int // of Rules
 }
 
-// Rule is one egress rule, for one kind of its destinations.
+// Rule is one rule, for one kind of its peers.
 type Rule struct {
 	*policy.Rule
 	Spec *peers.Spec // of a rule with peers, else nil
