@@ -139,7 +139,8 @@ func newClusterPolicy(from any, withNodes bool) *clusterPolicy {
 	p := &clusterPolicy{from: from}
 	switch from := from.(type) {
 	case *unstructured.Unstructured:
-		p.Policy = &cnp.Read(from).Policy
+		p.Policy = cnp.Read(from)
+		p.Rules = slices.DeleteFunc(p.Rules, func(r ordered.Rule) bool { return r.Ingress })
 	case *v1alpha1.ClusterFQDNNetworkPolicy:
 		p.Policy = &cfqdnnp.Read(from).Policy
 		if !withNodes {
