@@ -122,6 +122,7 @@ func (w *world) preparesAgain() {
 	if !w.reprepare {
 		w.t.Error("nothing is to be prepared again")
 	}
+	w.reprepare = false
 	fatal.If(w.t, w.rollOut(w.snap))
 }
 

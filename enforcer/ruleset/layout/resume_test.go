@@ -97,10 +97,10 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 	written(t, full)
 	want := ruleset(t)
 	for what, left := range map[string]string{
-		"both tables":         otherLayoutTables,
-		"one table":           "table inet namegate {\n chain forward { type filter hook forward priority -10; drop; }\n}",
+		"both tables":                 otherLayoutTables,
+		"one table":                   "table inet namegate {\n chain forward { type filter hook forward priority -10; drop; }\n}",
 		"not to be replaced in place": switchedOn + "\n chain forward {\n}\n map others { type ipv4_addr : verdict; elements = { 192.0.2.9 : goto forward } }\n}",
-		"ours, changed since": "table inet namegate {\n set selected4 { type ipv4_addr; }\n chain layout-000000000000 {\n}\n}",
+		"ours, changed since":         "table inet namegate {\n set selected4 { type ipv4_addr; }\n chain layout-000000000000 {\n}\n}",
 	} {
 		piped(t, "flush ruleset\n"+left)
 		before := ruleset(t)
