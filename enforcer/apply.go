@@ -194,7 +194,11 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	if err := e.admitOpen(coming); err != nil {
 		return nil, err
 	}
+	if err := e.admitToComing(last, subjects); err != nil {
+		return nil, err
+	}
 	gone := plan.Removed(last, subjects)
+	e.recheckAdmitted(last, coming)
 	e.recheckChanged(s, last, subjects)
 	stale := e.plane.StalePods()
 	for ref, p := range subjects {
@@ -233,7 +237,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 
 // write makes sets, nets, chains and interception hold a plan, by a snapshot that is in force or comes into force.
 func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects, s *policy.Snapshot) error {
-	if e.snapshot != nil && e.snapshot != s && haveTiers(subjects) {
+	if e.snapshot != nil && e.snapshot != s && (haveTiers(subjects) || haveIngress(subjects)) {
 		// What no rule denies is allowed: the second net must not ask before the judge does.
 		if err := e.applyTables(ctx, subjects, s); err != nil {
 			return err

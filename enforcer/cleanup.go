@@ -16,7 +16,8 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 	e.apply.Lock()
 	defer e.apply.Unlock()
 	isolated, err := e.tablesInForce().Selected(ctx)
-	err = errors.Join(err, e.k.Tables.Remove(ctx))
+	ingress, failed := e.tablesInForce().IngressSubjects(ctx)
+	err = errors.Join(err, failed, e.k.Tables.Remove(ctx))
 	planes := []dataplane.Interface{e.plane}
 	if e.k.Other != nil {
 		planes = append(planes, e.k.Other.New(e.owner))
@@ -25,7 +26,7 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 		had, failed := p.Remove(ctx)
 		isolated, err = append(isolated, had...), errors.Join(err, failed)
 	}
-	return errors.Join(err, e.flows.Withdraw(isolated), e.removeAddrs())
+	return errors.Join(err, e.flows.Withdraw(isolated), e.flows.WithdrawIngress(ingress), e.removeAddrs())
 }
 
 func (e *Enforcer) removeAddrs() error {

@@ -57,8 +57,10 @@ func (e *Enforcer) comingAddrs(last, subjects dataplane.Subjects) map[netip.Addr
 // selected: the allowed ones are admitted, so that they never notice. The
 // rest has no admission and is cut by becoming selected.
 func (e *Enforcer) admitOpen(coming map[netip.Addr]*dataplane.Subject) error {
-	own := e.ownAddrs()
-	return e.flows.Admit(slices.Collect(maps.Keys(coming)), func(f conntrack.Flow) bool { return e.covers(coming[f.Src.Addr()], f, false, own) })
+	own, judged := e.ownAddrs(), ingressAddrs(e.plan)
+	return e.flows.Admit(slices.Collect(maps.Keys(coming)), func(f conntrack.Flow) bool {
+		return mayReach(judged[f.Peer.Addr()], f) && e.covers(coming[f.Src.Addr()], f, false, own)
+	})
 }
 
 // isolateQuietly makes coming subjects with ordered rules default-deny, and admits once more:

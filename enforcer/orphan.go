@@ -71,7 +71,11 @@ func (e *Enforcer) withOrphans(s *policy.Snapshot) *policy.Snapshot {
 // a pod and a home is another program's, where the tables of the earlier agent tell of pods.
 func (e *Enforcer) isolated() map[netip.Addr]policy.PodRef {
 	out := map[netip.Addr]policy.PodRef{}
-	for a := range e.recovered.isolated {
+	was := maps.Clone(e.recovered.isolated)
+	if was != nil {
+		maps.Copy(was, e.recovered.ingress)
+	}
+	for a := range was {
 		if len(e.recovered.Subjects) > 0 && e.recovered.Subjects[a] == "" && e.recovered.homes[a].Iface == "" {
 			continue
 		}
@@ -81,7 +85,7 @@ func (e *Enforcer) isolated() map[netip.Addr]policy.PodRef {
 		}
 	}
 	for ref, p := range e.plan {
-		if p.Isolated {
+		if p.Isolated || p.Ingress != nil {
 			for _, a := range p.Addrs {
 				out[a] = ref
 			}

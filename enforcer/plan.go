@@ -22,7 +22,7 @@ func (e *Enforcer) tablesInput(subjects dataplane.Subjects, inForce *policy.Snap
 	pods, node := e.predecessors()
 	in := &ruleset.Input{
 		Mode: e.mode(), Grants: e.grants, Subjects: subjects, InForce: inForce, Coming: e.coming, Entered: e.entered,
-		Known: plan.Known(inForce), Gateways: e.gateways, Recheck: e.flows.Recorded(),
+		Bound: e.bound(subjects), Known: plan.Known(inForce), Gateways: e.gateways, Recheck: e.flows.Recorded(),
 		DNS: ruleset.DNS{Network: e.intercept.Network(), Endpoint: e.cfg.Endpoint, Serving: e.intercept.Serving(), Predecessor: pods, FailClosed: e.cfg.FailClosed},
 	}
 	if !e.cfg.FailClosed {

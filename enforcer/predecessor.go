@@ -9,8 +9,8 @@ import (
 )
 
 // AwaitPredecessor finds out whether the agent before this one is gone, closes its serving
-// addresses then, and takes over the grants that it made last. While it is there, which
-// is true then, grants must not end.
+// addresses then, and takes over the grants that it made last, which the snapshot judges when it is
+// prepared again. While it is there, which is true then, grants must not end.
 func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error) {
 	if !e.predecessor.Present() {
 		return false, nil
@@ -34,6 +34,8 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 		}
 	}
 	e.predecessor.Forget()
+	e.complete = false // all is prepared, not peers alone
+	e.cfg.Reprepare()
 	if err := e.endSwitch(ctx); err != nil {
 		e.log.Error("the other dataplane's objects stay; trying again", "error", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/enforcer/intercept"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -95,16 +96,59 @@ func TestTwoAgentsOverlap(t *testing.T) {
 	}
 }
 
-// TestGrantsOfAnOlderPolicyAreRemoved with the agent that granted it.
+// TestGrantsOfAnOlderPolicyAreRemoved with the agent that granted it, also on a node with a pod that has no object.
 func TestGrantsOfAnOlderPolicyAreRemoved(t *testing.T) {
 	t.Parallel()
 	w, p := web(t)
+	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "veth6"})
+	w.apply([]policy.Pod{p, pod("db", "10.1.0.6", "allow")}, pol("allow", "tcp/443 www.example.org"))
 	old := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net")) })
 	fatal.If(t, granttest.Grant(context.Background(), first.grants, old))
+	open := w.track("10.1.0.5:1001", "192.0.2.1:443")
 	end()
+	w.preparesAgain()
+	if w.admitted(open) {
+		t.Error("a connection stays admitted that no policy allows")
+	}
 	if w.left(p, https, "192.0.2.1") != 0 {
 		t.Error("an address stays open that no policy allows")
+	}
+}
+
+// preparesAgain does what the agent asked for.
+func (w *world) preparesAgain() {
+	w.t.Helper()
+	if !w.reprepare {
+		w.t.Error("nothing is to be prepared again")
+	}
+	w.reprepare = false
+	fatal.If(w.t, w.rollOut(w.snap))
+}
+
+// TestLastGrantsAreDenied: the first agent's last answer for a name that the next agent's policies deny, by a pattern
+// of theirs, opens nothing once that is gone, also where that is found out while they are prepared.
+func TestLastGrantsAreDenied(t *testing.T) {
+	t.Parallel()
+	for when, prepares := range map[string]bool{"in force": false, "prepared": true} {
+		w, p := newWorld(t), pod("web", "10.1.0.5", "allow")
+		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.test"))
+		last := w.grants(w.snap, p.PodRef, "a.test", 600, "192.0.2.1")
+		next := denying(t, []int{443}, []policy.Pod{p}, pol("allow", "tcp/443 *.test"))
+		first, end := overlap(t, w, func() { fatal.If(t, w.rollOut(next)) })
+		fatal.If(t, granttest.Grant(context.Background(), first.grants, last))
+		open := w.track("10.1.0.5:1001", "192.0.2.1:443")
+		if prepares {
+			w.prepare(next)
+		}
+		end()
+		if prepares {
+			w.commit()
+		}
+		w.preparesAgain()
+		if w.held(p, next.Views[0].Rules.Admin[0].ID) != 1 || w.admitted(open) {
+			t.Error(when, "an address of a denied name is open")
+		}
 	}
 }
 

@@ -254,6 +254,7 @@ func (l *life) again(how string) {
 		}
 		l.e, l.snap = next, v
 		end()
+		l.preparesAgain()
 		first.intercept.Stop()
 		return
 	}

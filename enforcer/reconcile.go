@@ -309,8 +309,8 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, foun
 	if failed = errors.Join(failed, e.grants.Repair(wrong), e.write(ctx, subjects, e.snapshot)); failed != nil {
 		return failed
 	}
-	if e.plane.refused != nil { // the refused sets are found each time
-		found = tables
+	if refused := (dataplane.Refused{}); errors.As(e.plane.refused, &refused) { // these sets are found each time
+		found = slices.DeleteFunc(found, func(object string) bool { return slices.Contains(refused.Sets, strings.TrimPrefix(object, "set ")) })
 	}
 	if len(found) > 0 {
 		e.repairs.Add(1)

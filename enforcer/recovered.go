@@ -20,7 +20,9 @@ type recoveredState struct {
 	layout.Earlier
 	// isolated addresses were default-deny: connections of others have not been judged.
 	isolated map[netip.Addr]bool
-	homes    map[netip.Addr]link.Home
+	// ingress addresses had rules for ingress.
+	ingress map[netip.Addr]bool
+	homes   map[netip.Addr]link.Home
 	// recheck are the addresses whose connections it had yet to recheck.
 	recheck map[netip.Addr]bool
 	// peers are the members of peers of rule lists, as far as they were read.
@@ -30,9 +32,12 @@ type recoveredState struct {
 // readRecovered completes what the nft tables have of an earlier agent, which must have been set up, by its recheck
 // set and the addresses that the dataplane found isolated.
 func (e *Enforcer) readRecovered(earlier layout.Earlier, isolated []netip.Addr) (in recoveredState, err error) {
-	in = recoveredState{Earlier: earlier, isolated: map[netip.Addr]bool{}, homes: map[netip.Addr]link.Home{}, peers: map[policy.Peer]layout.PeerSet{}}
+	in = recoveredState{Earlier: earlier, isolated: map[netip.Addr]bool{}, ingress: map[netip.Addr]bool{}, homes: map[netip.Addr]link.Home{}, peers: map[policy.Peer]layout.PeerSet{}}
 	for _, a := range slices.Concat(earlier.Selected, isolated) {
 		in.isolated[a] = true
+	}
+	for _, a := range earlier.Ingress {
+		in.ingress[a] = true
 	}
 	if in.recheck, err = e.flows.Recover(); err != nil {
 		return in, err

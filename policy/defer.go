@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Defer returns s with some pods not isolated yet: each has the view that it had in last,
-// and is unknown if last did not know it. Isolation is not deferred for a pod that last
+// Defer returns s with connections of some pods not isolated yet: each has the view that it had in last,
+// but for Ingress, which waits for no names, and is unknown if last did not know it and it has none. Isolation is not deferred for a pod that last
 // isolates, or whose addresses differ from last: an address must not become open because
 // it changes hands. Without such pods Defer returns s.
 func (s *Snapshot) Defer(last *Snapshot, pods map[PodRef]bool) *Snapshot {
 	deferred := map[PodRef]*View{}
 	for ref := range pods {
 		if v := s.ViewOf(ref); v != nil && v.InForce() && v.deferrable(last) {
-			deferred[ref] = last.ViewOf(ref)
+			deferred[ref] = v.inboundAfter(last.ViewOf(ref))
 		}
 	}
 	if len(deferred) == 0 {
@@ -26,6 +26,12 @@ func (s *Snapshot) Defer(last *Snapshot, pods map[PodRef]bool) *Snapshot {
 	})
 	unknown := map[PodRef]bool{}
 	for ref, before := range deferred {
+		if before != nil {
+			out.Views = append(out.Views, before)
+			if before.Ingress != nil {
+				continue
+			}
+		}
 		known := false
 		for _, a := range s.byRef[ref].Pod.IPs {
 			_, there := last.Pod(a)
@@ -34,11 +40,21 @@ func (s *Snapshot) Defer(last *Snapshot, pods map[PodRef]bool) *Snapshot {
 			}
 		}
 		unknown[ref] = !known
-		if before != nil {
-			out.Views = append(out.Views, before)
-		}
 	}
 	return NewSnapshot(out, slices.DeleteFunc(slices.Clone(s.pods), func(p Pod) bool { return unknown[p.PodRef] }), owners)
+}
+
+// inboundAfter returns the view before, nil for none, with the rules for ingress of v.
+func (v *View) inboundAfter(before *View) *View {
+	switch {
+	case before == nil && v.Ingress == nil, before != nil && before.Ingress == v.Ingress:
+		return before
+	case before == nil:
+		before = &View{Pod: v.Pod, Index: &Index{}, Workload: v.Workload}
+	}
+	out := *before
+	out.Ingress = v.Ingress
+	return &out
 }
 
 // deferrable tells whether the view's pod may stay as it is in last.
@@ -60,7 +76,7 @@ func (v *View) deferrable(last *Snapshot) bool {
 	return known == 0 || known == len(v.Pod.IPs)
 }
 
-// Isolates tells whether a policy enforces rules for a pod.
+// Isolates tells whether a policy enforces rules for connections of a pod.
 func (s *Snapshot) Isolates(p PodRef) bool {
 	v := s.ViewOf(p)
 	return v != nil && v.InForce()

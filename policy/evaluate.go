@@ -139,7 +139,7 @@ func (v *View) anyOfCluster(which func(*Rule) bool) bool {
 // OrderInForce tells whether any policy of the tiers with an order enforces rules for the pod.
 func (v *View) OrderInForce() bool { return v.tiers(false).ordered }
 
-// InForce tells whether any policy enforces rules for the pod.
+// InForce tells whether any policy enforces rules for connections of the pod. Ingress is in force where there is one.
 func (v *View) InForce() bool { return !v.tiers(false).empty }
 
 // ImpliesDNS tells whether DNS to known resolvers comes before the rules: a policy of our kinds
@@ -191,14 +191,19 @@ func (f *Flow) hits(r *Rule, in *Snapshot) bool {
 	case r.Broken:
 		return r.Action != Accept
 	case r.Peer.Kind != PeerNames:
-		port, peer := f.Reached.Port(), f.Reached.Addr()
-		if r.Ingress {
-			peer = f.Source
-		}
+		port := f.Reached.Port()
 		return r.Ports.Contains(f.Protocol, port) &&
-			(r.Peer.Kind == PeerAnywhere || in.PeerSet(r.Peer).Contains(CleanAddr(peer), f.Protocol, port))
+			(r.Peer.Kind == PeerAnywhere || in.PeerSet(r.Peer).Contains(CleanAddr(f.peer(r)), f.Protocol, port))
 	}
 	return f.live(r) && r.Ports.Contains(f.Protocol, f.Dialled.Port())
+}
+
+// peer returns the end of the flow that the peers of a rule are compared with.
+func (f *Flow) peer(r *Rule) netip.Addr {
+	if r.Ingress {
+		return f.Source
+	}
+	return f.Reached.Addr()
 }
 
 // live tells whether the flow has an entry of a rule with names that counts. Of a flow that is led elsewhere,

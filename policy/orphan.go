@@ -18,6 +18,9 @@ func (r PodRef) Orphan() PodRef {
 	return r
 }
 
+// closedIngress are the rules for ingress of all orphans, which allow nothing.
+var closedIngress = &Ingress{NetworkPolicies: []string{orphaned}}
+
 // WithOrphans returns s with views of orphans, which no rule allows anything. A view that last has
 // too is the same *View.
 func (s *Snapshot) WithOrphans(orphans []Pod, last *Snapshot) *Snapshot {
@@ -26,10 +29,14 @@ func (s *Snapshot) WithOrphans(orphans []Pod, last *Snapshot) *Snapshot {
 	}
 	out, pods, owners := *s, slices.Concat(s.pods, orphans), maps.Clone(s.podByAddr)
 	out.Views = slices.Clone(s.Views)
+	var ingress *Ingress
+	if slices.ContainsFunc(s.Views, func(v *View) bool { return v.Ingress != nil }) {
+		ingress = closedIngress
+	}
 	for _, p := range orphans {
 		v := last.ViewOf(p.PodRef)
 		if v == nil || !v.Pod.Same(&p) {
-			v = &View{Pod: p, Enforced: true, Unmatched: Refuse, Index: &Index{}}
+			v = &View{Pod: p, Enforced: true, Unmatched: Refuse, Index: &Index{}, Ingress: ingress}
 		}
 		out.Views = append(out.Views, v)
 		for _, a := range p.IPs {

@@ -133,7 +133,7 @@ func (r *Rule) NewID() RuleID {
 // that agree with its effect: none for Accept, every one else.
 func (r *Rule) Break() *Rule {
 	broken := *r
-	broken.Broken, broken.Matches, broken.ID = true, nil, ""
+	broken.Broken, broken.Matches, broken.ID, broken.PortNames = true, nil, "", nil
 	if broken.Peer, broken.Ports = (Peer{Kind: PeerAnywhere}), AnyPort; r.Action == Accept {
 		broken.Peer, broken.Ports = Peer{Kind: PeerNames}, ""
 	}

@@ -24,7 +24,23 @@ func Steps(v *View, in *Snapshot, f *Flow) (steps []Step) {
 	if v.tiers(f.Would).isolated {
 		second = slices.Concat(v.Rules.NamespaceDeny, v.Rules.Namespace)
 	}
-	for _, r := range slices.Concat(v.Rules.Admin, second) {
+	return f.steps(slices.Concat(v.Rules.Admin, second), in)
+}
+
+// StepsIngress is Steps for EvaluateIngress. Where the source is not known, every rule may match.
+func StepsIngress(v *View, in *Snapshot, f *Flow) (steps []Step) {
+	if v == nil || v.Ingress == nil {
+		return nil
+	}
+	second := v.Ingress.Baseline
+	if len(v.Ingress.NetworkPolicies) > 0 {
+		second = v.Ingress.Namespace
+	}
+	return f.steps(slices.Concat(v.Ingress.Admin, second), in)
+}
+
+func (f *Flow) steps(rules []*Rule, in *Snapshot) (steps []Step) {
+	for _, r := range rules {
 		if r.Audit && !f.Would {
 			continue
 		}
@@ -52,7 +68,7 @@ func (s PortSet) meets(p Protocol, port uint16) bool {
 
 // ports returns the ports on which a rule matches a flow, "" for none.
 func (f *Flow) ports(r *Rule, in *Snapshot) PortSet {
-	a := CleanAddr(f.Reached.Addr())
+	a := CleanAddr(f.peer(r))
 	set := in.PeerSet(r.Peer)
 	switch {
 	case r.Broken && r.Action != Accept:

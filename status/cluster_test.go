@@ -107,7 +107,7 @@ const (
 	brokenStandard = "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, to: [{domainNames: [a.org]}]}]}"
 )
 
-// TestStandardConditions: as of cluster policies of ours; no ingress is called enforced.
+// TestStandardConditions: as of cluster policies of ours.
 func TestStandardConditions(t *testing.T) {
 	unseen := []entry{{Reason: NotSeen, Message: "m"}}
 	crowded := []policy.Problem{{Reason: policy.ReasonNoRoom, Path: "spec.egress[0]", Message: "no room"}}
@@ -117,15 +117,16 @@ func TestStandardConditions(t *testing.T) {
 		entries []entry
 		want    [2]string
 	}{
-		"whole":   {wholeStandard, nil, nil, [2]string{"True Accepted", "True NoBlindSpot"}},
-		"unseen":  {wholeStandard, nil, unseen, [2]string{"True Accepted", "False NotSeen"}},
-		"broken":  {brokenStandard, nil, nil, [2]string{"True PartiallyInvalid", "False PartiallyInvalid"}},
-		"crowded": {wholeStandard, crowded, nil, [2]string{"True PartiallyInvalid", "False PartiallyInvalid"}},
-		"ingress": {"{tier: Baseline, priority: 1, subject: {namespaces: {}}, ingress: [{}]}", nil, nil, [2]string{"True Accepted", "False IngressNotEnforced"}},
-		"invalid": {"{tier: Admin}", nil, unseen, [2]string{"False Invalid", "False NotAccepted"}},
+		"whole":          {wholeStandard, nil, nil, [2]string{"True Accepted", "True NoBlindSpot"}},
+		"unseen":         {wholeStandard, nil, unseen, [2]string{"True Accepted", "False NotSeen"}},
+		"broken":         {brokenStandard, nil, nil, [2]string{"True PartiallyInvalid", "False PartiallyInvalid"}},
+		"crowded":        {wholeStandard, crowded, nil, [2]string{"True PartiallyInvalid", "False PartiallyInvalid"}},
+		"ingress":        {"{tier: Baseline, priority: 1, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {}}]}]}", nil, nil, [2]string{"True Accepted", "True NoBlindSpot"}},
+		"broken ingress": {"{tier: Baseline, priority: 1, subject: {namespaces: {}}, ingress: [{}]}", nil, nil, [2]string{"True PartiallyInvalid", "False PartiallyInvalid"}},
+		"invalid":        {"{tier: Admin}", nil, unseen, [2]string{"False Invalid", "False NotAccepted"}},
 	} {
 		p := cnp.Read(aStandard(c.spec))
-		for i, got := range standardConditionsOf(p, 7, append(p.Problems, c.more...), c.entries) {
+		for i, got := range standardConditionsOf(7, append(p.Problems, c.more...), c.entries) {
 			if kind := [2]string{"namegate.io/Accepted", "namegate.io/Enforced"}[i]; got.Type != kind || string(got.Status)+" "+got.Reason != c.want[i] || got.ObservedGeneration != 7 {
 				t.Errorf("%s: %+v, want %s", name, got, c.want[i])
 			}

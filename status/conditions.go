@@ -68,11 +68,11 @@ func clusterConditionsOf(p *v1alpha1.ClusterFQDNNetworkPolicy, problems []policy
 }
 
 // standardConditionsOf returns the wanted conditions of a ClusterNetworkPolicy, without times.
-func standardConditionsOf(p *cnp.Policy, generation int64, problems []policy.Problem, entries []entry) []metav1.Condition {
+func standardConditionsOf(generation int64, problems []policy.Problem, entries []entry) []metav1.Condition {
 	ok, reason, message := policy.Acceptance(problems)
 	enforced := enforcedOf(v1alpha1.EnforcementEnforce, ok, entries)
 	enforced.Type = cnp.ConditionEnforced
-	if all, reason, message := p.Enforced(problems); !all {
+	if all, reason, message := cnp.Enforced(problems); !all {
 		enforced = condition(cnp.ConditionEnforced, false, reason, message)
 	}
 	return observed([]metav1.Condition{condition(cnp.ConditionAccepted, ok, reason, message), enforced}, generation)

@@ -154,8 +154,7 @@ func (x *index) subject(k key, o *Options, entries []entry) *subject {
 		}
 		// Conditions that cannot be read are another's: ours are written as if there were none.
 		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": p.Object["status"]}, &has)
-		read := cnp.Read(p)
-		return &subject{p, has.Status.Conditions, standardConditionsOf(read, p.GetGeneration(), slices.Concat(read.Problems, problems), entries)}
+		return &subject{p, has.Status.Conditions, standardConditionsOf(p.GetGeneration(), slices.Concat(cnp.Read(p).Problems, problems), entries)}
 	}
 	return nil
 }

@@ -38,8 +38,9 @@ func TestStandardPolicies(t *testing.T) {
 	const head = "apiVersion: policy.networking.k8s.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: p}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {namespaces: {}}\n"
 	for text, want := range map[string][]string{
 		head: nil,
-		head + "  ingress:\n  - {action: Deny, from: [{namespaces: {}}]}\n": {
-			"stdin:8: warning: clusternetworkpolicy p: spec.ingress: 1 rule is not enforced: Namegate enforces egress alone; write NetworkPolicies for ingress",
+		head + "  ingress:\n  - {action: Deny, from: [{namespaces: {}}]}\n": nil,
+		head + "  ingress:\n  - {action: Deny, from: [{nodes: {}}]}\n": {
+			`stdin:9: error: clusternetworkpolicy p: spec.ingress[0]: unknown field "from[0].nodes"; until then the rule denies every connection`,
 		},
 		head + "  egress:\n  - action: Pass\n    to:\n    - domainNames: [a.test]\n  - {action: Accept, to: [{nodes: {}}], ports: []}\n": {
 			"stdin:11: error: clusternetworkpolicy p: spec.egress[0].to[0].domainNames: domainNames works with Accept alone; write networks, or a ClusterFQDNNetworkPolicy; until then the rule denies every connection",

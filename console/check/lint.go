@@ -9,7 +9,6 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/netpolicyfor"
@@ -54,11 +53,6 @@ func (m *Manifests) Lint(o Options) []Finding {
 		l.anotherEngine(p)
 		l.warn(p, SelectsNothing, p.subject(), m.selectsNothing(p))
 		l.warn(p, NoSafeguard, "spec", p.noSafeguard())
-		if p.standard != nil {
-			if read := cnp.Read(p.standard); read.Ingress > 0 {
-				l.warn(p, cnp.ReasonIngressNotEnforced, "spec.ingress", read.IngressText())
-			}
-		}
 	}
 	l.denyLists()
 	l.ties()

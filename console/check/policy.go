@@ -59,7 +59,7 @@ func newPolicy(at place, o *manifest.Object) *Policy {
 		}
 		return p
 	case o.ClusterNetworkPolicy != nil:
-		p := &Policy{Policy: &cnp.Read(o.ClusterNetworkPolicy).Policy, place: at, standard: o.ClusterNetworkPolicy}
+		p := &Policy{Policy: cnp.Read(o.ClusterNetworkPolicy), place: at, standard: o.ClusterNetworkPolicy}
 		for _, r := range p.Rules {
 			for _, match := range r.Matches {
 				p.matches = append(p.matches, written{match.Path, match.Path, match.Pattern.String(), match.Pattern, v1alpha1.Action(r.Action.String()), r.Ports})

@@ -84,7 +84,7 @@ func (s *Service) at() string { return s.place.where("spec.ports") }
 // peer finds what does not fit in a rule for pods or networks, which is judged behind Services.
 func (l *linter) peer(r rule, warn func(reason, message string)) {
 	to := r.Spec
-	if to == nil || r.Broken {
+	if to == nil || r.Broken || r.Ingress {
 		return
 	}
 	switch to.Kind {

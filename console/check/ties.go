@@ -66,7 +66,7 @@ func effect(r *policy.Rule) policy.Action {
 func conflict(a, b *Policy, budget *int) (x, y *policy.Rule) {
 	for _, r := range a.Rules {
 		for _, s := range b.Rules {
-			if effect(r.Rule) != effect(s.Rule) && portsMeet(r.Ports, s.Ports) && destinationsMeet(r.Rule, s.Rule, budget) {
+			if r.Ingress == s.Ingress && effect(r.Rule) != effect(s.Rule) && (portsMeet(r.Ports, s.Ports) || len(r.PortNames)+len(s.PortNames) > 0) && destinationsMeet(r.Rule, s.Rule, budget) {
 				return r.Rule, s.Rule
 			}
 		}

@@ -66,8 +66,8 @@ var (
 		nftables: {"chosen4", "chain verdict", "map units4", "chain unit-", "set coming6", "chain unjudged"},
 	}
 	ofThis = map[string][]string{
-		iptables: {"NAMEGATE-HOME", "NAMEGATE-NAMES", "NAMEGATE-DROP", "NAMEGATE-P-", "NG4-selected", "NG6-home", "selected4", "chain judge"},
-		nftables: {"selected4", "chain judge", "map pods4", "chain pod-", "set staged6", "chain unadmitted"},
+		iptables: {"NAMEGATE-HOME", "NAMEGATE-NAMES", "NAMEGATE-DROP", "NAMEGATE-P-", "NG4-selected", "NG6-home", "selected4", "chain judge {"},
+		nftables: {"selected4", "chain judge {", "map pods4", "chain pod-", "set staged6", "chain unadmitted"},
 	}
 )
 

@@ -119,7 +119,11 @@ type Interface interface {
 
 // Refused is an error of Apply: the kernel refuses to create or to repair sets of grants of some
 // pods. Nothing is open by these sets, and all else of the state is written.
-type Refused struct{ Err error }
+type Refused struct {
+	Err error
+	// Sets are their names, which follow "set " in those of Verify.
+	Sets []string
+}
 
 func (e Refused) Error() string {
 	return "the kernel refuses sets of grants; they open nothing: " + e.Err.Error()

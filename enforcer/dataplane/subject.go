@@ -36,6 +36,8 @@ type Subject struct {
 	Peers *RuleList
 	// Tiers are the rules before and behind those of the Namespace tier, nil for none.
 	Tiers *Tiers
+	// Ingress are the rules for connections to the subject, nil if none judges these.
+	Ingress *Tiers
 	// Confirmed are the tiers of the node without the rules of policies that wait for
 	// confirmation, nil if none waits.
 	Confirmed *Tiers
@@ -69,7 +71,7 @@ type Subject struct {
 func (s *Subject) SameRules(o *Subject) bool {
 	return slices.Equal(s.Addrs, o.Addrs) && slices.Equal(s.Judged, o.Judged) &&
 		slices.Equal(s.Grants, o.Grants) && maps.Equal(s.Homes, o.Homes) && slices.Equal(s.Homeless, o.Homeless) &&
-		s.BridgesUnseen == o.BridgesUnseen
+		s.BridgesUnseen == o.BridgesUnseen && (s.Ingress == nil) == (o.Ingress == nil) && s.Isolated == o.Isolated
 }
 
 // Asks tells whether the subject's rules ask a set of its grants.

@@ -51,12 +51,28 @@ func NewTiers(admin, namespaceDeny, baseline []TierRule, namespace, dns bool) *T
 		return nil
 	}
 	t := &Tiers{Tiers: layout.Tiers{Namespace: namespace, DNS: dns}}
-	text := make([]byte, 0, (len(admin)+len(namespaceDeny)+len(baseline)+1)*sha256.Size)
-	text = fmt.Append(text, namespace, dns, len(admin), " ")
-	tier := func(rules []TierRule) (out []*layout.TierRule) {
+	t.Admin, t.NamespaceDeny, t.Baseline = t.complete(fmt.Append(nil, namespace, dns, len(admin), " "), admin, namespaceDeny, baseline)
+	return t
+}
+
+// NewIngress makes the rules for connections to a subject. accepts are those of its Namespace tier, which are asked in
+// place of baseline where there is one.
+func NewIngress(admin, accepts, baseline []TierRule, namespace bool) *Tiers {
+	if namespace {
+		baseline = nil
+	}
+	t := &Tiers{Tiers: layout.Tiers{Namespace: namespace}}
+	t.Admin, t.Accepts, t.Baseline = t.complete(fmt.Append(nil, "ingress", namespace, len(admin), " "), admin, accepts, baseline)
+	return t
+}
+
+// complete fills in what is made of the rules, which it returns as the tables have them. text tells apart what the rules do not.
+func (t *Tiers) complete(text []byte, lists ...[]TierRule) (first, second, third []*layout.TierRule) {
+	var out [3][]*layout.TierRule
+	for n, rules := range lists {
 		for i := range rules {
 			r := &rules[i]
-			out, text = append(out, r.TierRule), append(text, r.sum[:]...)
+			out[n], text = append(out[n], r.TierRule), append(text, r.sum[:]...)
 			if r.Peer.Kind != policy.PeerAnywhere {
 				t.Peers = append(t.Peers, r.Peer)
 			}
@@ -64,13 +80,11 @@ func NewTiers(admin, namespaceDeny, baseline []TierRule, namespace, dns bool) *T
 				t.Entries = append(t.Entries, policy.RuleID(r.Entries))
 			}
 		}
-		return out
 	}
-	t.Admin, t.NamespaceDeny, t.Baseline = tier(admin), tier(namespaceDeny), tier(baseline)
 	slices.SortFunc(t.Peers, policy.Peer.Compare)
 	slices.Sort(t.Entries)
 	t.ID, t.Peers, t.Entries = idOf(text), slices.Compact(t.Peers), slices.Compact(t.Entries)
-	return t
+	return out[0], out[1], out[2]
 }
 
 // Same tells whether two are equal.

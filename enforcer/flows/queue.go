@@ -141,15 +141,37 @@ func (q *Queue) Withdraw(addrs []netip.Addr) error {
 	return q.cut(s, nil)
 }
 
+// WithdrawIngress takes the admission of every connection to the addresses back, at once.
+func (q *Queue) WithdrawIngress(addrs []netip.Addr) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mark(conntrack.Query{Peers: addrs, Mark: q.bit, Mask: q.bit}, 0, func(conntrack.Flow) bool { return true })
+}
+
+// AdmitIngress admits the connections to addresses that have no admission and that judge allows.
+func (q *Queue) AdmitIngress(addrs []netip.Addr, judge func(conntrack.Flow) bool) error {
+	return q.mark(conntrack.Query{Peers: addrs, Mask: q.bit}, q.bit, judge)
+}
+
+// mark gives connections of a query an admission, or takes it away with 0.
+func (q *Queue) mark(query conntrack.Query, value uint32, which func(conntrack.Flow) bool) error {
+	flows, err := q.conns.Flows(query)
+	for _, f := range flows {
+		if err != nil || !which(f) {
+			continue
+		}
+		if err = q.conns.SetMark(f, value, q.bit); err == nil && value == 0 {
+			err = q.unload(f)
+		}
+	}
+	return err
+}
+
 // Admit judges the connections of addresses that have no admission, and admits the
 // allowed ones. A second check of a pod that had an address before does not judge them as new ones.
 func (q *Queue) Admit(addrs []netip.Addr, judge func(conntrack.Flow) bool) error {
 	if len(addrs) == 0 {
 		return nil
-	}
-	flows, err := q.conns.Flows(conntrack.Query{Sources: addrs, Mask: q.bit})
-	if err != nil {
-		return err
 	}
 	q.mu.Lock()
 	for _, l := range q.second {
@@ -160,15 +182,7 @@ func (q *Queue) Admit(addrs []netip.Addr, judge func(conntrack.Flow) bool) error
 		}
 	}
 	q.mu.Unlock()
-	for _, f := range flows {
-		if !judge(f) {
-			continue
-		}
-		if err := q.conns.SetMark(f, q.bit, q.bit); err != nil {
-			return err
-		}
-	}
-	return nil
+	return q.mark(conntrack.Query{Sources: addrs, Mask: q.bit}, q.bit, judge)
 }
 
 // cut withdraws the admission of the subjects' connections that judge denies. The kernel
@@ -181,20 +195,8 @@ func (q *Queue) cut(s subjects, judge Judge) error {
 	if s.peersAlone() {
 		query.Peers = slices.Collect(maps.Keys(s.lost))
 	}
-	flows, err := q.conns.Flows(query)
-	if err != nil {
-		return err
-	}
-	for _, f := range flows {
-		if why := s.why[f.Src.Addr()]; !s.concern(f) || why != PodRemoved && judge(f, why) {
-			continue
-		}
-		if err := q.conns.SetMark(f, 0, q.bit); err != nil {
-			return err
-		}
-		if err := q.unload(f); err != nil {
-			return err
-		}
-	}
-	return nil
+	return q.mark(query, 0, func(f conntrack.Flow) bool {
+		why := s.why[f.Src.Addr()]
+		return s.concern(f) && (why == PodRemoved || !judge(f, why))
+	})
 }

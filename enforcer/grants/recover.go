@@ -42,7 +42,8 @@ func (t *Table) Adopt(held map[dataplane.GrantSet][]dataplane.Grant, listed time
 
 // Recover takes in the grants that another agent left in sets of rules, of the pods that have their
 // subjects by view and the rules, and removes those of other pods unless that agent may be there still.
-// gone: it is not. Then the grants are taken in that it wrote last in all other sets too.
+// gone: it is not. Then the grants are taken in that it wrote last in all other sets too. It wrote them by its
+// policies: the next CarryOver and TakeBack judge them.
 func (t *Table) Recover(rules []policy.RuleID, view func(netip.Addr) *policy.View, gone bool) error {
 	keys := ofRules(rules)
 	if gone {
@@ -143,8 +144,8 @@ func (t *Table) recoverSet(key dataplane.GrantSet, part []dataplane.Grant, from 
 	}))
 }
 
-// takeIn takes in grants of a set. Once its pod has views, names are left out that these do not allow, and
-// what is taken in is written: a grant may have ended since it was listed. The caller holds mu.
+// takeIn takes in grants of a set. Once its pod has views, names are left out that these do not allow, unless the
+// other agent is gone, and what is taken in is written: a grant may have ended since it was listed. The caller holds mu.
 func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 	live, now := len(s.of.views) > 0 && !from.adopted, from.at.now
 	if from.adopted {
@@ -169,7 +170,7 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 			continue
 		}
 		for _, r := range reasons {
-			if !live || r.name == unreadable || s.of.allowsName(r.name, s.to) {
+			if !live || from.gone || r.name == unreadable || s.of.allowsName(r.name, s.to) {
 				changed = g.merge(r, now) || changed
 			}
 		}
@@ -196,6 +197,7 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 			written = append(written, g) // and uncertain, until it is
 		}
 	}
+	s.of.closed = s.of.closed || len(write) > 0
 	if err := t.apply(s.key, true, surplus); err != nil {
 		return err
 	}

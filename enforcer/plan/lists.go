@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -12,14 +13,15 @@ import (
 // policies select share their rules, which are the same from one snapshot to the next as
 // long as these are.
 type Lists struct {
-	peers map[**policy.Rule]*keptList
-	tiers map[tiersKey]*keptTiers
-	rules map[*policy.Rule]dataplane.TierRule // the zero rule for rules without effect
+	peers   map[**policy.Rule]*keptList
+	tiers   map[tiersKey]*keptTiers
+	ingress map[*policy.Ingress]*keptTiers
+	rules   map[*policy.Rule]dataplane.TierRule // the zero rule for rules without effect
 }
 
 // NewLists returns lists of which none is kept.
 func NewLists() Lists {
-	return Lists{map[**policy.Rule]*keptList{}, map[tiersKey]*keptTiers{}, map[*policy.Rule]dataplane.TierRule{}}
+	return Lists{map[**policy.Rule]*keptList{}, map[tiersKey]*keptTiers{}, map[*policy.Ingress]*keptTiers{}, map[*policy.Rule]dataplane.TierRule{}}
 }
 
 type keptList struct {
@@ -90,6 +92,20 @@ func (m Lists) newTiers(v *policy.View) *keptTiers {
 	return k
 }
 
+// ingressOf returns the rules for connections to a view's pod, one for all views with the same.
+func (m Lists) ingressOf(in *policy.Ingress) *dataplane.Tiers {
+	if in == nil {
+		return nil
+	}
+	k := m.ingress[in]
+	if k == nil {
+		k = &keptTiers{tiers: dataplane.NewIngress(m.tierRules(in.Admin), m.tierRules(in.Namespace), m.tierRules(in.Baseline), len(in.NetworkPolicies) > 0)}
+		m.ingress[in] = k
+	}
+	k.used = true
+	return k.tiers
+}
+
 // confirmedOf returns the tiers of a view of the node without unconfirmed policies, nil if it has
 // none of these.
 func (m Lists) confirmedOf(v *policy.View) *dataplane.Tiers {
@@ -149,16 +165,33 @@ func listOf(rules []*policy.Rule) *dataplane.RuleList {
 func (m Lists) Prune() {
 	maps.DeleteFunc(m.peers, func(_ **policy.Rule, k *keptList) bool { return !k.used })
 	maps.DeleteFunc(m.tiers, func(_ tiersKey, k *keptTiers) bool { return !k.used })
+	maps.DeleteFunc(m.ingress, func(_ *policy.Ingress, k *keptTiers) bool { return !k.used })
 	for _, k := range m.peers {
 		k.used = false
 	}
 	places := 0
-	for _, k := range m.tiers {
+	for k := range m.allTiers() {
 		if k.used = false; k.tiers != nil {
-			places += len(k.tiers.Admin) + len(k.tiers.NamespaceDeny) + len(k.tiers.Baseline)
+			places += len(k.tiers.Admin) + len(k.tiers.NamespaceDeny) + len(k.tiers.Accepts) + len(k.tiers.Baseline)
 		}
 	}
 	if len(m.rules) > 2*places {
 		clear(m.rules)
+	}
+}
+
+// allTiers yields those of both directions.
+func (m Lists) allTiers() iter.Seq[*keptTiers] {
+	return func(yield func(*keptTiers) bool) {
+		for _, k := range m.tiers {
+			if !yield(k) {
+				return
+			}
+		}
+		for _, k := range m.ingress {
+			if !yield(k) {
+				return
+			}
+		}
 	}
 }

@@ -36,17 +36,20 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 			}
 			continue
 		}
-		enforced := v.Enforced || ordered
+		enforced := v.InForce()
 		p := &dataplane.Subject{
-			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Judged: v.Pod.IPs, Intercept: true, Snapshot: s, Tiers: tiers,
+			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Judged: v.Pod.IPs, Snapshot: s, Tiers: tiers,
 			Isolated: enforced, Staged: enforced, Audited: v.WouldDeny(), Drop: v.Enforced && v.Denied == policy.Drop,
-			Homes: map[netip.Addr]link.Home{}, BridgesUnseen: at.BridgesUnseen,
+			Homes: map[netip.Addr]link.Home{}, BridgesUnseen: at.BridgesUnseen, Ingress: lists.ingressOf(v.Ingress),
+			Intercept: enforced || v.Ordered() || len(v.Policies) > 0,
 		}
 		if tiers != nil {
 			p.Entries = tiers.Entries
 		}
 		if enforced {
 			p.Views, p.Grants, p.Peers = []*policy.View{v}, v.PortSets(), lists.of(v.PeerRules())
+		}
+		if enforced || p.Ingress != nil {
 			for _, a := range p.Addrs {
 				if h, ok := at.Homes[a]; ok && h.Nowhere() {
 					p.Homeless = append(p.Homeless, a)
@@ -79,6 +82,9 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 			both.Peers = p.Peers.Union(n.Peers)
 			both.Isolated = p.Isolated || closed[ref] && n.Isolated
 			both.Staged = p.Staged || n.Staged
+			if both.Ingress == nil && closed[ref] {
+				both.Ingress = n.Ingress
+			}
 			both.Judged = append(both.Judged, slices.DeleteFunc(slices.Clone(n.Addrs), func(a netip.Addr) bool { return slices.Contains(p.Addrs, a) })...)
 		}
 		out[ref] = &both
@@ -91,6 +97,9 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 		fresh.Node = nil // its rules are made ready alone
 		fresh.Isolated, fresh.Audited, fresh.Drop, fresh.Intercept = closed[ref] && n.Isolated, false, false, false
 		fresh.Homes, fresh.Homeless = nil, nil
+		if !closed[ref] {
+			fresh.Ingress = nil
+		}
 		fresh.Addrs = slices.DeleteFunc(slices.Clone(n.Addrs), func(a netip.Addr) bool {
 			_, taken := held[a]
 			return taken

@@ -35,6 +35,10 @@ func addLists(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 	lists := map[string]bool{}
 	for _, p := range subjects {
 		if !p.Staged {
+			if p.Ingress != nil {
+				s.Subjects = append(s.Subjects, layout.Subject{ID: dataplane.PodID(p.Pod), Addrs: p.Addrs})
+				s.Pods = append(s.Pods, p.Addrs)
+			}
 			continue
 		}
 		subject := layout.Subject{ID: dataplane.PodID(p.Pod), Addrs: p.Judged}

@@ -2,12 +2,14 @@ package ruleset
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
@@ -19,6 +21,8 @@ type Input struct {
 	// InForce and Coming are the snapshots with the members of peers, nil for none: rule lists have those of
 	// both. Ordered rules may deny, so they have those of Coming only for peers that InForce does not have.
 	InForce, Coming *policy.Snapshot
+	// Bound are the homes of this node's pods, where there are rules for ingress: these ask for sources.
+	Bound map[netip.Addr]link.Home
 	// Entered are rules, sorted, whose sets of entries stay beside those of Subjects.
 	Entered []policy.RuleID
 	Grants  dataplane.Grants // with Mode.HasGrants
@@ -60,9 +64,17 @@ func State(in *Input) layout.State {
 			s.Audited = append(s.Audited, p.Addrs...)
 		}
 		if p.Isolated {
-			addIsolated(&s, p)
+			s.Selected = append(s.Selected, p.Addrs...)
+			if slices.ContainsFunc(p.Views, func(v *policy.View) bool { return !v.ImpliesDNS() }) {
+				s.DNSByRules = append(s.DNSByRules, p.Addrs...)
+			}
+			if p.Drop {
+				s.Dropped = append(s.Dropped, p.Addrs...)
+			}
 		}
+		addHomes(&s, p)
 	}
+	addBound(&s, in)
 	addTiers(&s, in, subjects)
 	addNode(&s, in)
 	addLists(&s, in, subjects)
@@ -77,24 +89,50 @@ func (in *Input) tierMembers(p policy.Peer) *policy.PeerSet {
 	return cmp.Or(in.InForce.PeerSet(p), in.Coming.PeerSet(p))
 }
 
-// addIsolated adds an isolated subject and its homes.
-func addIsolated(s *layout.State, p *dataplane.Subject) {
-	s.Selected = append(s.Selected, p.Addrs...)
-	s.Nowhere = append(s.Nowhere, p.Homeless...)
-	if p.Drop {
-		s.Dropped = append(s.Dropped, p.Addrs...)
+// addHomes adds the homes of a subject that is default-deny, or has rules for ingress.
+func addHomes(s *layout.State, p *dataplane.Subject) {
+	if !p.Isolated && p.Ingress == nil {
+		return
 	}
+	s.Nowhere = append(s.Nowhere, p.Homeless...)
 	for _, a := range p.Addrs {
 		h, ok := p.Homes[a]
 		if !ok {
 			continue
 		}
-		s.Homes = append(s.Homes, layout.Home{Iface: h.Iface, Addr: a})
-		if h.Bridged() {
-			s.PortHomes = append(s.PortHomes, layout.Home{Iface: h.Port, Addr: a})
-			s.Ports = append(s.Ports, h.Port)
-		} else {
+		addHome(s, a, h)
+		if p.Isolated && !h.Bridged() {
 			s.Ifaces = append(s.Ifaces, h.Iface)
+		}
+		if p.Ingress != nil && h.Bridged() {
+			s.IngressPorts = append(s.IngressPorts, h.Port)
+		}
+	}
+}
+
+// addHome adds a home, from which no other source may come.
+func addHome(s *layout.State, a netip.Addr, h link.Home) {
+	s.Homes = append(s.Homes, layout.Home{Iface: h.Iface, Addr: a})
+	if h.Bridged() {
+		s.PortHomes = append(s.PortHomes, layout.Home{Iface: h.Port, Addr: a})
+		s.Ports = append(s.Ports, h.Port)
+	} else {
+		s.Bound = append(s.Bound, h.Iface)
+	}
+}
+
+// addBound adds the homes of pods that are no subjects.
+func addBound(s *layout.State, in *Input) {
+	known := map[netip.Addr]bool{}
+	for _, h := range s.Homes {
+		known[h.Addr] = true
+	}
+	for _, a := range s.Nowhere {
+		known[a] = true
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(in.Bound), netip.Addr.Compare) {
+		if !known[a] {
+			addHome(s, a, in.Bound[a])
 		}
 	}
 }
@@ -139,22 +177,32 @@ func addTiers(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 	for _, id := range dataplane.UnionOf(RulesOf(in.Subjects), in.Entered) {
 		s.Entries = append(s.Entries, string(id))
 	}
-	at := map[string]int{}
 	var peers []policy.Peer
-	for _, p := range subjects {
-		if p.Tiers == nil || !p.Isolated {
-			continue
+	of := func(rules func(*dataplane.Subject) *dataplane.Tiers) (all []layout.Tiers) {
+		at := map[string]int{}
+		for _, p := range subjects {
+			t := rules(p)
+			if t == nil {
+				continue
+			}
+			i, there := at[t.ID]
+			if !there {
+				i = len(all)
+				at[t.ID] = i
+				all, peers = append(all, t.Tiers), append(peers, t.Peers...)
+			}
+			all[i].Subjects = append(all[i].Subjects, p.Addrs...)
 		}
-		i, there := at[p.Tiers.ID]
-		if !there {
-			i = len(s.Tiers)
-			at[p.Tiers.ID] = i
-			s.Tiers = append(s.Tiers, p.Tiers.Tiers)
-			peers = append(peers, p.Tiers.Peers...)
-		}
-		s.Tiers[i].Subjects = append(s.Tiers[i].Subjects, p.Addrs...)
+		slices.SortFunc(all, func(a, b layout.Tiers) int { return cmp.Compare(a.ID, b.ID) })
+		return all
 	}
-	slices.SortFunc(s.Tiers, func(a, b layout.Tiers) int { return cmp.Compare(a.ID, b.ID) })
+	s.Tiers = of(func(p *dataplane.Subject) *dataplane.Tiers {
+		if !p.Isolated {
+			return nil
+		}
+		return p.Tiers
+	})
+	s.Ingress = of(func(p *dataplane.Subject) *dataplane.Tiers { return p.Ingress })
 	slices.SortFunc(peers, policy.Peer.Compare)
 	for _, peer := range slices.Compact(peers) {
 		s.Peers = append(s.Peers, PeerSet(dataplane.PeersName(peer), peer.Kind, in.tierMembers(peer)))

@@ -24,12 +24,9 @@ type Flow struct {
 
 // Query says which connections to list.
 type Query struct {
-	// Sources are sources of the original direction: a connection is listed if it has one
-	// of them.
-	Sources []netip.Addr
-	// Peers, if there are any, are actual destinations: a connection is listed if its
-	// destination is one of Peers and its source one of Sources.
-	Peers []netip.Addr
+	// Sources, if there are any, are sources of the original direction, and Peers actual
+	// destinations: a connection is listed if it has one of each.
+	Sources, Peers []netip.Addr
 	// In the mark of a listed connection the bits of Mask equal those of Mark; with a
 	// Mask of 0 every mark matches.
 	Mark, Mask uint32
@@ -38,7 +35,7 @@ type Query struct {
 // Interface is the enforcer's view of connection tracking.
 type Interface interface {
 	// Flows lists connections. None is no error. It scans through the node's whole
-	// table once, and not at all without sources.
+	// table once, and not at all without sources and peers.
 	Flows(q Query) ([]Flow, error)
 	// Established hands over the connections that were answered, of all sources, in whose mark
 	// the bits of mask equal those of mark: their status has ASSURED or, after the handshake,

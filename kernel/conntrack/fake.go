@@ -53,12 +53,13 @@ func (f *Fake) Established(mark, mask uint32, each func(f *Flow, idle time.Durat
 func (f *Fake) Flows(q Query) ([]Flow, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(q.Sources) > 0 {
-		f.scans++
+	if len(q.Sources)+len(q.Peers) == 0 {
+		return nil, nil
 	}
+	f.scans++
 	var out []Flow
 	for _, c := range f.flows {
-		if slices.Contains(q.Sources, c.Src.Addr()) && q.marked(c.Mark) && (len(q.Peers) == 0 || slices.Contains(q.Peers, c.Peer.Addr())) {
+		if q.marked(c.Mark) && (len(q.Sources) == 0 || slices.Contains(q.Sources, c.Src.Addr())) && (len(q.Peers) == 0 || slices.Contains(q.Peers, c.Peer.Addr())) {
 			out = append(out, c.Flow)
 		}
 	}

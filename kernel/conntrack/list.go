@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
@@ -16,7 +17,7 @@ func (q Query) marked(mark uint32) bool { return mark&q.Mask == q.Mark&q.Mask }
 
 // Flows implements Interface.
 func (k *Kernel) Flows(q Query) (out []Flow, err error) {
-	if len(q.Sources) == 0 {
+	if len(q.Sources)+len(q.Peers) == 0 {
 		return nil, nil
 	}
 	family := uint8(unix.AF_UNSPEC)
@@ -25,12 +26,12 @@ func (k *Kernel) Flows(q Query) (out []Flow, err error) {
 	}
 	wanted, reached := setOf(q.Sources), setOf(q.Peers)
 	err = k.list(family, q.append, func(c *tracked) {
-		if wanted[c.Src.Addr()] && q.marked(c.Mark) && (len(reached) == 0 || reached[c.Peer.Addr()]) {
+		if q.marked(c.Mark) && (len(wanted) == 0 || wanted[c.Src.Addr()]) && (len(reached) == 0 || reached[c.Peer.Addr()]) {
 			out = append(out, c.kept())
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list connections of %s: %w", q.Sources[0], err)
+		return nil, fmt.Errorf("list connections of %s: %w", slices.Concat(q.Sources, q.Peers)[0], err)
 	}
 	return out, nil
 }

@@ -49,16 +49,16 @@ func (s *Set) renews(e *knftables.Element) bool {
 	return s.Fill == Renewed && slices.Equal(e.Key, []string{s.Renewed})
 }
 
-// foreignOf returns what others added to the sets of a table that have an element of Renew. These are not emptied:
-// the element may come or end meanwhile.
-func (t *Tables) foreignOf(ctx context.Context, w *Table) (out []*knftables.Element, err error) {
+// elementsOfRenewed returns the elements of Renew that a table has, or what others added to their sets. These are not
+// emptied: the element may come or end meanwhile.
+func (t *Tables) elementsOfRenewed(ctx context.Context, w *Table, others bool) (out []*knftables.Element, err error) {
 	for _, s := range w.Layout.Sets {
 		if s.Fill == Renewed {
 			found, err := t.Elements(ctx, w.Layout.ID, s)
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, slices.DeleteFunc(found, s.renews)...)
+			out = append(out, slices.DeleteFunc(found, func(e *knftables.Element) bool { return s.renews(e) == others })...)
 		}
 	}
 	return out, nil

@@ -188,7 +188,7 @@ func (t *Tables) layOut(ctx context.Context, want []Table, elements bool) error 
 }
 
 // layOutTable writes one table in one transaction. A table of another layout is replaced in place
-// or, with whole, made anew.
+// or, with whole, made anew, with its elements of Renew.
 func (t *Tables) layOutTable(ctx context.Context, w *Table, elements, whole bool) error {
 	table := t.all[w.Layout.ID]
 	tx := table.NewTransaction()
@@ -198,14 +198,18 @@ func (t *Tables) layOutTable(ctx context.Context, w *Table, elements, whole bool
 		}
 	}
 	w.layOut(tx)
-	if !t.otherLayout {
+	of, err := t.elementsOfRenewed(ctx, w, !whole)
+	switch {
+	case err != nil:
+		return err
+	case !t.otherLayout:
 		tx.Add(w.Layout.signature())
-		foreign, err := t.foreignOf(ctx, w)
-		if err != nil {
-			return err
-		}
-		for _, e := range foreign {
+		for _, e := range of {
 			tx.Delete(e)
+		}
+	case whole: // else interception would end until the next heartbeat
+		for _, e := range of {
+			tx.Add(e)
 		}
 	}
 	if elements {

@@ -33,13 +33,17 @@ const (
 // seen and union.
 type clusterPolicy struct {
 	*ordered.Policy
-	from    any            // the object that was last seen
-	rules   []*policy.Rule // of the policy; those without room are broken
-	crowded []int          // the rules without room
-	unknown []int          // the rules that deny or pass on peers that are not known
-	seen    uint64         // the compile that saw it last
-	union   uint64         // the last union of which it is one
+	from     any            // the object that was last seen
+	rules    []*policy.Rule // of the policy; those without room are broken
+	outbound int            // how many of rules are for egress: the first
+	crowded  []int          // the rules without room
+	unknown  []int          // the rules that deny or pass on peers that are not known
+	seen     uint64         // the compile that saw it last
+	union    uint64         // the last union of which it is one
 }
+
+func (p *clusterPolicy) egress() []*policy.Rule  { return p.rules[:p.outbound] }
+func (p *clusterPolicy) ingress() []*policy.Rule { return p.rules[p.outbound:] }
 
 // clusterPolicies is every cluster policy that the compiler knows.
 type clusterPolicies struct {
@@ -139,7 +143,7 @@ func newClusterPolicy(from any, withNodes bool) *clusterPolicy {
 	p := &clusterPolicy{from: from}
 	switch from := from.(type) {
 	case *unstructured.Unstructured:
-		p.Policy = &cnp.Read(from).Policy
+		p.Policy = cnp.Read(from)
 	case *v1alpha1.ClusterFQDNNetworkPolicy:
 		p.Policy = &cfqdnnp.Read(from).Policy
 		if !withNodes {
@@ -152,6 +156,9 @@ func newClusterPolicy(from any, withNodes bool) *clusterPolicy {
 			r.ID = r.NewID()
 		}
 		p.rules = append(p.rules, r.Rule)
+		if !r.Ingress {
+			p.outbound++
+		}
 	}
 	return p
 }

@@ -29,6 +29,7 @@ func (c *Compiler) limitClusterEntries(w peers.Weigher, most int, s *draft) {
 		return
 	}
 	c.cluster.heavy = heavy
+	clear(c.cluster.inbound.unions)
 	again := map[*clusterRules]*clusterRules{}
 	for key, r := range c.cluster.unions.unions {
 		again[r] = c.newClusterRules(r.members)

@@ -31,6 +31,7 @@ type clusterSelections struct {
 	changed changes[*clusterGroup] // of groups, in the running compile
 	spaces  map[string]*clusterSpace
 	unions  selections[*clusterGroup, *clusterRules]
+	inbound selections[*clusterGroup, *clusterIngress] // of those of the groups with rules for ingress
 }
 
 // clusterSpace is the groups that select one namespace of this node's pods.
@@ -156,10 +157,12 @@ func (c *Compiler) dropUnusedCluster() {
 	maps.DeleteFunc(c.cluster.spaces, func(_ string, sp *clusterSpace) bool { return sp.seen != c.number })
 	c.cluster.unions.forget(c.number)
 	for _, r := range c.cluster.unions.unions {
+		c.cluster.inbound.use(c.number, r.ingress)
 		for _, g := range r.members {
 			g.used = c.number
 		}
 	}
+	c.cluster.inbound.forget(c.number)
 	for _, g := range c.cluster.groups {
 		if g.used != c.number {
 			g.sets = nil

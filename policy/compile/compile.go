@@ -10,7 +10,6 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
-	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/peers"
 )
@@ -22,11 +21,12 @@ type Compiler struct {
 	number    uint64
 	serial    uint64
 	policies  objects[*v1alpha1.FQDNNetworkPolicy, *parsed]
-	nets      objects[*networkingv1.NetworkPolicy, *parsed]
+	egress    netPolicies
+	ingress   netPolicies // without any where they do not count
 	cluster   clusterPolicies
 	selected  map[policy.PodRef]*selection
 	rulesets  selections[*parsed, *ruleset]
-	egress    selections[*parsed, *egressRules]
+	ingresses map[ingressParts]*sharedIngress
 	conflicts map[policy.PodRef]*policy.View // closed views, by their made-up pod
 	node      nodeSelection
 	sets      map[policy.Peer]*liveSet
@@ -53,12 +53,11 @@ func (p *parsed) number() uint64 { return p.serial }
 
 // selection is the compiler's state of one local pod.
 type selection struct {
-	pod    policy.Pod
-	rules  *ruleset     // nil: no FQDNNetworkPolicy selects the pod
-	egress *egressRules // nil: no NetworkPolicy selects the pod for egress
-	// egressAt is the last compile that found out egress, 0 if none did under these labels.
-	egressAt uint64
-	cluster  *clusterRules // nil: no cluster policy selects the pod
+	pod     policy.Pod
+	rules   *ruleset // nil: no FQDNNetworkPolicy selects the pod
+	egress  netSelection
+	ingress netSelection
+	cluster *clusterRules // nil: no cluster policy selects the pod
 	// clusterAt is the last compile that found out cluster.
 	clusterAt uint64
 	view      *policy.View
@@ -68,22 +67,17 @@ type selection struct {
 
 // New returns a compiler that has learned nothing yet.
 func New() *Compiler {
-	c := &Compiler{selected: map[policy.PodRef]*selection{}, conflicts: map[policy.PodRef]*policy.View{}, sets: map[policy.Peer]*liveSet{}, room: nodeQuota}
+	c := &Compiler{selected: map[policy.PodRef]*selection{}, conflicts: map[policy.PodRef]*policy.View{}, ingresses: map[ingressParts]*sharedIngress{}, sets: map[policy.Peer]*liveSet{}, room: nodeQuota}
 	c.policies = objects[*v1alpha1.FQDNNetworkPolicy, *parsed]{
 		same:  func(a, b *v1alpha1.FQDNNetworkPolicy) bool { return reflect.DeepEqual(a.Spec, b.Spec) },
 		read:  c.parse,
 		known: map[policyKey]*object[*v1alpha1.FQDNNetworkPolicy, *parsed]{}, spaces: map[string]*space[*parsed]{},
 	}
-	c.nets = objects[*networkingv1.NetworkPolicy, *parsed]{
-		same:   netpol.Same,
-		read:   c.readNetworkPolicy,
-		counts: func(n *parsed) bool { return n.Pods != nil },
-		known:  map[policyKey]*object[*networkingv1.NetworkPolicy, *parsed]{}, spaces: map[string]*space[*parsed]{},
-	}
+	c.egress, c.ingress = c.newNetPolicies(false), c.newNetPolicies(true)
 	c.cluster = newClusterPolicies()
 	c.cluster.unions = selections[*clusterGroup, *clusterRules]{make: c.newClusterRules, unions: map[string]*clusterRules{}}
+	c.cluster.inbound = selections[*clusterGroup, *clusterIngress]{make: c.newClusterIngress, unions: map[string]*clusterIngress{}}
 	c.rulesets = selections[*parsed, *ruleset]{make: newRuleset, unions: map[string]*ruleset{}}
-	c.egress = selections[*parsed, *egressRules]{make: func(policies []*parsed) *egressRules { return c.newEgressRules(policies, nil) }, unions: map[string]*egressRules{}}
 	return c
 }
 
@@ -96,10 +90,19 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	c.policies.update(c.number, in.Policies, func(p *parsed, twice bool) {
 		s.read(kindPolicy, p.ID, p.Problems, twice)
 	})
-	c.nets.update(c.number, in.NetworkPolicies, func(n *parsed, twice bool) {
+	c.egress.update(c.number, in.NetworkPolicies, func(n *parsed, twice bool) {
 		s.read(kindNetworkPolicy, n.ID, n.Problems, twice)
 	})
 	c.readClusterPolicies(in, s)
+	var inbound []*networkingv1.NetworkPolicy
+	if in.EnforceNetworkPolicies || slices.ContainsFunc(c.cluster.sorted, func(p *clusterPolicy) bool { return len(p.ingress()) > 0 }) {
+		inbound = in.NetworkPolicies
+	}
+	c.ingress.update(c.number, inbound, func(n *parsed, twice bool) {
+		if !twice {
+			s.Problems = append(s.Problems, n.Problems...)
+		}
+	})
 	c.makeViews(in, s)
 	c.fillPeerSets(s)
 	c.rulesets.forget(c.number)

@@ -18,6 +18,12 @@
 // Their rules stand before and behind those of the namespace, in views of the pods that they
 // select. Policies of one subject are one group: selected, and indexed by names, together.
 //
+// # Directions
+//
+// NetworkPolicies are read and selected once for each direction, so that a change of one leaves the
+// rules of the other as they are, and nothing of ingress is kept where none counts. The rules for
+// ingress of a pod are one Ingress, which pods with the same rules and named ports share.
+//
 // # Peers
 //
 // Rules with peers name them by a canonical text, and a snapshot has their members. A

@@ -21,6 +21,10 @@ type Input struct {
 	// NetworkPolicies are the ordinary ones of networking.k8s.io/v1. One that did not
 	// change keeps its pointer.
 	NetworkPolicies []*networkingv1.NetworkPolicy
+	// EnforceNetworkPolicies: they isolate every pod of this node that they select, in both directions.
+	// Else they count in egress of the pods that a policy of another kind selects for that, and in
+	// ingress of those that a ClusterNetworkPolicy does.
+	EnforceNetworkPolicies bool
 	// ClusterPolicies are of the whole cluster. One that did not change keeps its pointer.
 	ClusterPolicies []*v1alpha1.ClusterFQDNNetworkPolicy
 	// ClusterNetworkPolicies are those of the standard, as they were sent. One that did not

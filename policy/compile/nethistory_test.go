@@ -100,8 +100,8 @@ func TestPeerHistories(t *testing.T) {
 			if step%8 == 7 {
 				compareWithTwin(t, in, s)
 			}
-			if len(c.nets.known) > len(in.NetworkPolicies) || len(c.sets) != len(s.PeerSets) || len(c.egress.unions) > len(s.Views) {
-				t.Fatalf("seed %d, step %d: the compiler keeps %d NetworkPolicies, %d sets and %d unions", seed, step, len(c.nets.known), len(c.sets), len(c.egress.unions))
+			if len(c.egress.known) > len(in.NetworkPolicies) || len(c.sets) != len(s.PeerSets) || len(c.egress.unions) > len(s.Views) {
+				t.Fatalf("seed %d, step %d: the compiler keeps %d NetworkPolicies, %d sets and %d unions", seed, step, len(c.egress.known), len(c.sets), len(c.egress.unions))
 			}
 			k, n := comparePointers(t, lastIn, last, in, s)
 			kept, changed = kept+k, changed+n

@@ -113,7 +113,7 @@ func (r *clusterRules) confirmed(unconfirmed func(*clusterPolicy) bool) *policy.
 func (p *clusterPolicy) audited() *clusterPolicy {
 	from := *p.Policy
 	from.Audit = true
-	out := &clusterPolicy{Policy: &from, rules: make([]*policy.Rule, len(p.rules))}
+	out := &clusterPolicy{Policy: &from, rules: make([]*policy.Rule, len(p.rules)), outbound: p.outbound}
 	for i, r := range p.rules {
 		audited := *r
 		audited.Audit, audited.Matches = true, make([]*policy.Match, len(r.Matches))

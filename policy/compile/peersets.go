@@ -82,7 +82,8 @@ func (c *Compiler) fillPeerSets(s *draft) {
 func (c *Compiler) dropUnused() {
 	c.dropUnusedCluster()
 	c.egress.forget(c.number)
-	for _, r := range c.egress.unions {
+	c.ingress.forget(c.number)
+	for r := range c.netRules() {
 		for _, l := range r.sets {
 			l.used = c.number
 		}

@@ -103,8 +103,8 @@ func TestUnusedSets(t *testing.T) {
 		t.Errorf("without a policy: %v", setTexts(s))
 	}
 	in = besideInput(nil)
-	if s := c.Compile(in); len(c.nets.known)+len(c.nets.spaces) > 0 || s.Views[0].PeerRules() != nil || s.Views[0].NetworkPolicies != nil {
-		t.Errorf("%d NetworkPolicies of %d namespaces are kept", len(c.nets.known), len(c.nets.spaces))
+	if s := c.Compile(in); len(c.egress.known)+len(c.egress.spaces) > 0 || s.Views[0].PeerRules() != nil || s.Views[0].NetworkPolicies != nil {
+		t.Errorf("%d NetworkPolicies of %d namespaces are kept", len(c.egress.known), len(c.egress.spaces))
 	}
 }
 

@@ -52,10 +52,10 @@ func (b cost) of(room cost) float64 {
 	return max(float64(b.sets)/float64(room.sets), float64(b.rules)/float64(room.rules), float64(b.entries)/float64(room.entries))
 }
 
-// applyQuotas lets the egress rules of each pod be what there is room for on the node.
+// applyQuotas lets the rules of NetworkPolicies of each pod be what there is room for on the node.
 func (c *Compiler) applyQuotas(s *draft) {
 	total := cost{sets: len(c.sets)}
-	for _, r := range c.egress.unions {
+	for r := range c.netRules() {
 		r.now = r
 		total.rules += r.cost
 	}
@@ -75,7 +75,7 @@ func (c *Compiler) applyQuotas(s *draft) {
 			c.divide()
 		}
 	}
-	for _, r := range c.egress.unions {
+	for r := range c.netRules() {
 		for _, l := range r.now.sets {
 			l.kept = c.number
 		}
@@ -89,10 +89,10 @@ func (c *Compiler) applyQuotas(s *draft) {
 	}
 }
 
-// demand is the egress rules of one namespace.
+// demand is the rules of NetworkPolicies of one namespace.
 type demand struct {
 	namespace string
-	lists     []*egressRules
+	lists     []*netRules
 	cost
 }
 
@@ -108,7 +108,7 @@ func (c *Compiler) divide() {
 		}
 	}
 	spaces := map[string]*demand{}
-	for _, r := range c.egress.unions {
+	for r := range c.netRules() {
 		name, _, _ := strings.Cut(r.policies[0], "/")
 		a := spaces[name]
 		if a == nil {
@@ -156,11 +156,11 @@ func (a *demand) beyond(has map[*liveSet]bool) (b cost) {
 }
 
 // cut leaves of the rules of a namespace what there is room for, in the order of the names
-// of the NetworkPolicies, and returns the room that is left.
+// of the NetworkPolicies and of their rules for egress first, and returns the room that is left.
 func (c *Compiler) cut(a *demand, room cost, has map[*liveSet]bool) cost {
-	slices.SortFunc(a.lists, func(a, b *egressRules) int { return slices.Compare(a.policies, b.policies) })
+	slices.SortStableFunc(a.lists, func(a, b *netRules) int { return slices.Compare(a.policies, b.policies) })
 	for _, r := range a.lists {
-		part := c.newEgressRules(r.members, func(rule *ordered.Rule) bool {
+		part := c.newNetRules(r.members, func(rule *ordered.Rule) bool {
 			needs := cost{rules: rule.Cost}
 			var l *liveSet
 			if rule.Peer.Kind != policy.PeerAnywhere {

@@ -11,7 +11,7 @@ type ruleset struct {
 	union[*parsed]
 	shared policy.View    // of whatever pod
 	left   []leftOut      // the rules beyond a bound
-	beside *egressRules   // of list
+	beside *netRules      // of list
 	list   []*policy.Rule // the rules of shared, and of beside
 }
 
@@ -54,7 +54,7 @@ func newRuleset(policies []*parsed) *ruleset {
 // with returns the rules of the ruleset, nil for none, followed by the rules of the
 // NetworkPolicies. Most pods with the same policies have the same NetworkPolicies, so the last list is
 // kept for them.
-func (r *ruleset) with(beside *egressRules) []*policy.Rule {
+func (r *ruleset) with(beside *netRules) []*policy.Rule {
 	if r == nil {
 		return beside.rules
 	}

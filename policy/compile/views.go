@@ -19,7 +19,7 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 	c.indexPeers(in, s)
 	c.applyQuotas(s)
 	c.addNode(&in, s)
-	reported := map[[2]string]bool{}
+	reported, reportedIngress := map[[2]string]bool{}, map[[2]string]bool{}
 	for i := range s.pods {
 		p := &s.pods[i]
 		if !p.Local() || p.Finished() {
@@ -36,21 +36,21 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 				Pod: p.PodRef, Policies: sel.rules.shared.Policies,
 			})
 		default:
-			r := sel.egress
-			if r != nil {
-				r = r.now
-			}
-			s.Views = append(s.Views, c.viewOf(sel, withoutAddrs(p, conflicts), r))
-			s.reportInterfaces(p, sel)
+			s.Views = append(s.Views, c.viewOf(sel, withoutAddrs(p, conflicts), in.EnforceNetworkPolicies))
+			s.reportInterfaces(p, sel, in.EnforceNetworkPolicies)
 			if sel.rules != nil {
 				s.reportLeft(p, sel.rules.left, reported)
 			}
-			if r != nil {
+			if r := sel.egress.inForce(); r != nil {
 				s.reportLeft(p, r.left, reported)
+			}
+			if r := sel.ingress.inForce(); r != nil {
+				s.reportLeft(p, r.left, reportedIngress)
 			}
 		}
 	}
-	c.closeConflicts(conflicts, s)
+	maps.DeleteFunc(c.ingresses, func(_ ingressParts, in *sharedIngress) bool { return in.used != c.number })
+	c.closeConflicts(conflicts, s, in.EnforceNetworkPolicies)
 }
 
 // selectPods finds out what selects each local pod.
@@ -61,13 +61,12 @@ func (c *Compiler) selectPods(in Input, s *draft) {
 			continue
 		}
 		sel := c.selectPod(p, in.Namespaces)
-		if !sel.selected() || p.HostNetwork {
-			sel.view, sel.egress = nil, nil // kept up to date for no other pod
-			continue
+		all := in.EnforceNetworkPolicies && !p.HostNetwork
+		c.egress.find(c.number, p, &sel.egress, all || !p.HostNetwork && sel.rules != nil || sel.cluster.hasEgress())
+		c.ingress.find(c.number, p, &sel.ingress, all || sel.cluster.hasIngress())
+		if p.HostNetwork || !sel.selected() {
+			sel.view = nil
 		}
-		known := sel.egressAt == c.number-1
-		sel.egressAt = c.number
-		sel.egress = c.egress.of(c.number, c.nets.spaces[p.Namespace], sel.egress, known, func(n *parsed) bool { return n.Pods.Matches(p.Labels) })
 	}
 	for ref, sel := range c.selected {
 		if sel.seen != c.number {
@@ -77,15 +76,22 @@ func (c *Compiler) selectPods(in Input, s *draft) {
 }
 
 // reportInterfaces reports that a pod has interfaces which no rule sees.
-func (s *draft) reportInterfaces(p *policy.Pod, sel *selection) {
+func (s *draft) reportInterfaces(p *policy.Pod, sel *selection, standalone bool) {
 	if !p.SecondInterfaces {
 		return
 	}
 	var policies, named []string
 	if sel.rules != nil {
 		policies = sel.rules.shared.Policies
-		named = policies
+		named = slices.Clone(policies)
 	}
+	for _, r := range []*netRules{sel.egress.rules, sel.ingress.rules} {
+		if standalone && r != nil {
+			named = append(slices.Clip(named), r.policies...)
+		}
+	}
+	slices.Sort(named)
+	named = slices.Compact(named)
 	if sel.cluster != nil {
 		for _, of := range sel.cluster.policies {
 			policies = append(slices.Clip(policies), of.ID)
@@ -184,7 +190,7 @@ func (c *Compiler) selectPod(p *policy.Pod, namespaces map[string]map[string]str
 		c.selected[p.PodRef] = sel
 	}
 	if !known {
-		sel.egressAt, sel.clusterAt = 0, 0
+		sel.egress.at, sel.ingress.at, sel.clusterAt = 0, 0, 0
 	}
 	sel.rules = c.rulesets.of(c.number, c.policies.spaces[p.Namespace], sel.rules, known, func(r *parsed) bool { return r.Pods.Matches(p.Labels) })
 	sel.pod, sel.seen = *p, c.number
@@ -198,21 +204,27 @@ func (c *Compiler) selectPod(p *policy.Pod, namespaces map[string]map[string]str
 	return sel
 }
 
-// selected tells whether a policy of ours selects the pod.
-func (sel *selection) selected() bool { return sel.rules != nil || sel.cluster != nil }
+// selected tells whether a policy that counts alone selects the pod.
+func (sel *selection) selected() bool {
+	return sel.rules != nil || sel.cluster != nil || sel.egress.rules != nil || sel.ingress.rules != nil
+}
 
 // viewParts is what a view is made of beside its pod, each nil for nothing.
 type viewParts struct {
-	rules   *ruleset
-	egress  *egressRules
-	cluster *clusterRules
+	rules      *ruleset
+	egress     *netRules
+	cluster    *clusterRules
+	ingress    *policy.Ingress
+	standalone bool
 }
 
 // viewOf returns the view of the pod, the last one if nothing in it changed.
-func (c *Compiler) viewOf(sel *selection, p policy.Pod, r *egressRules) *policy.View {
-	of := viewParts{sel.rules, r, sel.cluster}
+func (c *Compiler) viewOf(sel *selection, p policy.Pod, standalone bool) *policy.View {
+	r := sel.egress.inForce()
+	of := viewParts{sel.rules, r, sel.cluster, c.ingressOf(sel), standalone}
 	if sel.view == nil || sel.viewOf != of || !sel.view.Pod.Same(&p) {
 		sel.view, sel.viewOf = newView(p, sel.rules), of
+		sel.view.Ingress, sel.view.Standalone = of.ingress, standalone
 		rules := &sel.view.Rules
 		if r != nil {
 			sel.view.NetworkPolicies, rules.Namespace = r.policies, sel.rules.with(r)

@@ -38,6 +38,14 @@ type PortName struct {
 	Protocol policy.Protocol
 }
 
+// NamedPorts returns names for the pod that a connection reaches, whose ports they are.
+func NamedPorts(names []PortName) (of []policy.NamedPort) {
+	for _, n := range names {
+		of = append(of, policy.NamedPort{Name: n.Name, Protocol: n.Protocol})
+	}
+	return of
+}
+
 // Compare orders by name and protocol.
 func (n PortName) Compare(o PortName) int {
 	return cmp.Or(strings.Compare(n.Name, o.Name), cmp.Compare(n.Protocol, o.Protocol))

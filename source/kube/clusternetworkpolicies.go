@@ -9,8 +9,8 @@ import (
 	"github.com/namegate/namegate/policy/api/cnp"
 )
 
-// clusterNetworkPolicyEntry is a ClusterNetworkPolicy as it was sent, and whether its rules
-// lead to pods and to nodes, so that these must be known.
+// clusterNetworkPolicyEntry is a ClusterNetworkPolicy as it was sent, and whether peers of
+// its rules are pods and nodes, so that these must be known.
 type clusterNetworkPolicyEntry struct {
 	policy      *unstructured.Unstructured
 	pods, nodes bool
@@ -29,7 +29,7 @@ func readClusterNetworkPolicy(object any, before *clusterNetworkPolicyEntry) *cl
 		e.pods, e.nodes = before.pods, before.nodes
 		return e
 	}
-	e.pods, e.nodes = cnp.LeadsTo(u)
+	e.pods, e.nodes = cnp.PeersOf(u)
 	return e
 }
 

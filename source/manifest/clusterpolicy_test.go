@@ -105,7 +105,7 @@ func TestClusterNetworkPolicyDocument(t *testing.T) {
 	objects, err := decode(t, "", "p.yaml", string(example))
 	fatal.If(t, err)
 	p := cnp.Read(objects[0].ClusterNetworkPolicy)
-	if all, _, message := p.Enforced(p.Problems); !all || len(p.Rules) != 5 || !p.Selects(map[string]string{"team": "shop"}, nil) {
+	if all, _, message := cnp.Enforced(p.Problems); !all || len(p.Rules) != 5 || !p.Selects(map[string]string{"team": "shop"}, nil) {
 		t.Errorf("%s, %d rules", message, len(p.Rules))
 	}
 }

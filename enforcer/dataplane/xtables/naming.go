@@ -41,8 +41,10 @@ const (
 	chainNames   = "NAMEGATE-NAMES"
 	chainNamed   = "NAMEGATE-NAMED"
 	chainDrop    = "NAMEGATE-DROP"
+	chainIngress = "NAMEGATE-INGRESS"
 
 	setSelected   = "selected"
+	setIngress    = "ingress"
 	setDispatched = "judged"
 	setHome       = "home"
 )
@@ -87,6 +89,7 @@ func StaticSets() []ipset.Set {
 		v6 := f == iptables.IPv6
 		out = append(out,
 			ipset.Set{Name: setPrefix(f) + setSelected, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setIngress, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setDispatched, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setHome, Type: ipset.HashNetIface, IPv6: v6},
 		)

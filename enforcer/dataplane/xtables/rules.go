@@ -81,6 +81,9 @@ func (r ruleset) homes() (c iptables.Chains, ports bool, other string) {
 	homes := map[netip.Addr][]string{}
 	var ifaces, bridgePorts []string
 	for _, p := range r.subjects {
+		if !p.Isolated {
+			continue // the nft tables check the homes of others
+		}
 		for a, h := range p.Homes {
 			switch {
 			case versionOf(a) != r.family:
@@ -277,18 +280,29 @@ func portMatches(ports policy.PortSet) (out []string) {
 
 // security is the second net: the question of the first, by iptables alone.
 func (r ruleset) security() iptables.Chains {
-	selected := "--match-set " + r.set(setSelected)
-	rules := []string{
-		"-m connmark " + hasBit(r.mark) + " -j RETURN",
-		"-m set " + selected + " dst -m conntrack --ctdir REPLY -j DROP",
-		"-m set ! " + selected + " src -j RETURN",
-		"-m conntrack --ctdir REPLY -j RETURN",
+	admitted, reply := "-m connmark "+hasBit(r.mark)+" -j RETURN", "-m conntrack --ctdir REPLY -j "
+	selected, ingress := "--match-set "+r.set(setSelected), "--match-set "+r.set(setIngress)
+	unadmitted := slices.Concat([]string{
+		reply + "RETURN",
 		"-p " + r.icmp() + " -m conntrack --ctstate RELATED -j RETURN",
 		"-m conntrack --ctstate UNTRACKED -m mark " + hasBit(r.candidate) + " -j RETURN",
-	}
-	rules = append(rules, r.neighbours()...)
+	}, r.neighbours(), []string{"-j DROP"})
 	jump := []string{"-j " + chainDrop}
-	return iptables.Chains{"INPUT": jump, "FORWARD": jump, chainDrop: append(rules, "-j DROP")}
+	out := iptables.Chains{"INPUT": jump, "FORWARD": jump, chainDrop: append([]string{
+		admitted,
+		"-m set " + selected + " dst " + reply + "DROP",
+		"-m set ! " + selected + " src -j RETURN",
+	}, unadmitted...)}
+	if slices.ContainsFunc(r.subjects, func(p *dataplane.Subject) bool { return p.Ingress != nil }) {
+		// A reply to the node's own processes is not forwarded.
+		out["FORWARD"] = append(slices.Clone(jump), "-j "+chainIngress)
+		out[chainIngress] = append([]string{
+			admitted,
+			"-m set " + ingress + " src " + reply + "DROP",
+			"-m set ! " + ingress + " dst -j RETURN",
+		}, unadmitted...)
+	}
+	return out
 }
 
 // byIface tells whether iptables checks a home by the interface of the IP layer, and not

@@ -103,6 +103,11 @@ func staticEntries(st dataplane.State) map[string][]ipset.Entry {
 				add(setDispatched, ipset.Entry{Addr: a})
 			}
 		}
+		if p.Ingress != nil {
+			for _, a := range p.Addrs {
+				add(setIngress, ipset.Entry{Addr: a})
+			}
+		}
 		if !p.Isolated {
 			continue
 		}

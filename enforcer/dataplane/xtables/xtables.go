@@ -147,7 +147,7 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 		}
 	}
 	if names := slices.Sorted(maps.Keys(x.refused)); err == nil && len(names) > 0 {
-		err = dataplane.Refused{Err: fmt.Errorf("%w (%d sets in all)", x.refused[names[0]], len(names))}
+		err = dataplane.Refused{Err: fmt.Errorf("%w (%d sets in all)", x.refused[names[0]], len(names)), Sets: names}
 	}
 	return err
 }

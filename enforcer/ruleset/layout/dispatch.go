@@ -69,7 +69,7 @@ type itemKey struct {
 	pass                  string
 	action                Action
 	kind                  policy.PeerKind
-	bare, node            bool
+	bare, node, ingress   bool
 }
 
 // listed is a rule of a list.
@@ -88,6 +88,8 @@ type walkKey struct {
 	pass   string
 	bare   bool // of untracked packets
 	ofNode bool // of the node's own rules
+	// ingress: rules are about the source that is reached from, and decide after those for egress.
+	ingress bool
 }
 
 // subjectWord is the word for the subject of a packet in entry sets.
@@ -96,6 +98,14 @@ func (k walkKey) subjectWord() string {
 		return nodeSubject
 	}
 	return "%[2]s saddr"
+}
+
+// peerWord is the word for the peer of rules in a packet.
+func (k walkKey) peerWord() string {
+	if k.ingress {
+		return "%[2]s saddr"
+	}
+	return "%[2]s daddr"
 }
 
 // walk makes the items of rules of a tier.
@@ -133,8 +143,12 @@ func (w *walk) listed(rules []*TierRule) []listed {
 }
 
 // list returns the items of a tier's rules, of the node's own or of subjects'.
-func (d *dispatch) list(rules []*TierRule, pass string, node bool) (out []*item) {
-	w := d.walk(walkKey{pass: pass, ofNode: node})
+func (d *dispatch) list(rules []*TierRule, pass string, node bool) []*item {
+	return d.walk(walkKey{pass: pass, ofNode: node}).list(rules)
+}
+
+func (w *walk) list(rules []*TierRule) (out []*item) {
+	d := w.dispatch
 	all := w.listed(rules)
 	if without := slices.DeleteFunc(slices.Clone(all), isNames); len(all)-len(without) > fewRules {
 		out = append(out, newItem("goto "+d.chain(partPrefix, w.items(all)...), each(w.subjectWord()+" . ct original %[2]s daddr @"+timed.KeySet+"%[1]s ")...))
@@ -146,7 +160,7 @@ func (d *dispatch) list(rules []*TierRule, pass string, node bool) (out []*item)
 				d.networks[r.Peers] = true
 			}
 		}
-		out = append(out, newItem("goto "+d.chain(partPrefix, w.items(all)...), each("%[2]s daddr @"+networksSet+"%[1]s ")...))
+		out = append(out, newItem("goto "+d.chain(partPrefix, w.items(all)...), each(w.peerWord()+" @"+networksSet+"%[1]s ")...))
 		all = without
 	}
 	return append(out, w.items(all)...)
@@ -154,7 +168,7 @@ func (d *dispatch) list(rules []*TierRule, pass string, node bool) (out []*item)
 
 // untracked is list for untracked packets, which are few.
 func (d *dispatch) untracked(rules []*TierRule, pass string, node bool) []*item {
-	w := d.walk(walkKey{pass, true, node})
+	w := d.walk(walkKey{pass: pass, bare: true, ofNode: node})
 	return w.items(w.listed(rules))
 }
 
@@ -231,14 +245,14 @@ func Disjoint(all []netip.Prefix) (out []netip.Prefix) {
 
 // item returns the item of a rule.
 func (w *walk) item(r *TierRule) *item {
-	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), w.pass, r.Action, w.peers[r.Peers].Kind, w.bare && r.Entries != "", w.ofNode}
+	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), w.pass, r.Action, w.peers[r.Peers].Kind, w.bare && r.Entries != "", w.ofNode, w.ingress}
 	i := w.dispatch.items[key]
 	if i == nil {
 		if r.Peers != "" {
 			w.sets[r.Peers] = w.peers[r.Peers]
 		}
 		if i = w.before.items[key]; i == nil {
-			matches, to := w.matches(r, w.subjectWord()), w.pass
+			matches, to := w.matches(r), w.pass
 			if key.bare {
 				matches = untracked(matches)
 			}
@@ -250,6 +264,8 @@ func (w *walk) item(r *TierRule) *item {
 				to = "jump " + namedChain
 			case key.node:
 				to = nodeVerdicts[r.Action]
+			case key.ingress:
+				to = ingressVerdicts[r.Action]
 			default:
 				to = verdicts[r.Action]
 			}
@@ -275,15 +291,15 @@ func portsKey(ports []policy.PortRange) string {
 	return string(b)
 }
 
-// matches renders a rule without its verdict. subject is the word for the packet's in entry sets.
-func (d *dispatch) matches(r *TierRule, subject string) (out []string) {
+// matches renders a rule without its verdict.
+func (w *walk) matches(r *TierRule) (out []string) {
 	if r.Entries != "" {
-		return entryMatches(r.Entries, r.Ports, subject)
+		return entryMatches(r.Entries, r.Ports, w.subjectWord())
 	}
 	peers := []string{""}
 	if r.Peers != "" {
-		match := "%[2]s daddr @" + peersPrefix + r.Peers + "-%[1]s "
-		if d.peers[r.Peers].Kind == policy.PeerPorts {
+		match := w.peerWord() + " @" + peersPrefix + r.Peers + "-%[1]s "
+		if w.peers[r.Peers].Kind == policy.PeerPorts {
 			match = "meta l4proto { tcp, udp, sctp } %[2]s daddr . meta l4proto . th dport @" + peersPrefix + r.Peers + "-%[1]s "
 		}
 		peers = each(match)

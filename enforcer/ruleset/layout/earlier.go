@@ -85,6 +85,11 @@ func (k InForce) Selected(ctx context.Context) ([]netip.Addr, error) {
 	return k.addrs(ctx, Inet, "selected")
 }
 
+// IngressSubjects returns the addresses with rules for ingress.
+func (k InForce) IngressSubjects(ctx context.Context) ([]netip.Addr, error) {
+	return k.addrs(ctx, Inet, ingressSet)
+}
+
 // DecidedNamespace tells whether the tables decide the Namespace tier alone, or did until an agent
 // that ended since.
 func (k InForce) DecidedNamespace(ctx context.Context) (bool, error) {
@@ -120,8 +125,8 @@ type Earlier struct {
 	// Tables tells whether there are tables of ours.
 	Tables bool
 	// Selected are its default-deny addresses, sorted. The second net
-	// has them too.
-	Selected []netip.Addr
+	// has them too. Ingress are those with rules for ingress.
+	Selected, Ingress []netip.Addr
 	// Subjects and Lists are the IDs of the subjects of addresses, and of their rule lists. TierChains
 	// are the chains of their ordered rules: the name of one stands for all rules of the subject.
 	Subjects, Lists, TierChains map[netip.Addr]string
@@ -144,7 +149,7 @@ func (k InForce) ReadEarlier(ctx context.Context) (Earlier, error) {
 		}
 		out.Tables, out.JudgesNode = out.Tables || len(chains) > 0, out.JudgesNode || chains[nodeChain]
 	}
-	var errs [9]error
+	var errs [10]error
 	var net []netip.Addr
 	var pods map[netip.Addr]string
 	out.Selected, errs[0] = k.Selected(ctx)
@@ -156,6 +161,7 @@ func (k InForce) ReadEarlier(ctx context.Context) (Earlier, error) {
 	out.TierChains, errs[6] = k.words(ctx, tiersMap)
 	pods, errs[7] = k.words(ctx, podsMap)
 	errs[8] = k.named(ctx, Inet, subjectsSet, func(id string, a netip.Addr) { out.Subjects[a] = id })
+	out.Ingress, errs[9] = k.IngressSubjects(ctx)
 	out.Selected = append(out.Selected, net...)
 	slices.SortFunc(out.Selected, netip.Addr.Compare)
 	out.Selected = slices.Compact(out.Selected)

@@ -34,6 +34,7 @@ const (
 	interceptPriority = "-310"
 	dialPriority      = "-110"
 	verdictPriority   = "-10"
+	ingressPriority   = "-9" // behind the verdict about the source
 	giveBackPriority  = "310"
 	bridgePriority    = "-300"
 )
@@ -111,7 +112,7 @@ func inetLayout(m Mode) *nft.Layout {
 	}
 	l.chain("home", "drops packets with an address that is not at home where they come from", append(
 		each("iifname . %[2]s saddr @home%[1]s "+mark+"return", "%[2]s saddr @homed%[1]s drop"),
-		append(append([]string{"iifname != @ifaces return"}, unforwarded...), "drop")...)...)
+		append(append([]string{"iifname != @" + boundSet + " return"}, unforwarded...), "drop")...)...)
 	l.chain("bypass", "notes pods that ask an address behind a resolver", each(bypassRule)...)
 	l.flowChains()
 	l.base("prerouting", "home check and interception of DNS", &nft.Hook{Type: "filter", Hook: "prerouting", Priority: interceptPriority}, append([]string{"jump home", "tcp dport " + dnsPort + " goto dnstcp", notUDP, noQuery, "jump bypass"}, append(each(
@@ -149,7 +150,7 @@ func has(mark string, bit uint32) string { return fmt.Sprintf("%s & %#x == %#x",
 // connection that was not admitted is denied in both directions, whichever side
 // speaks next. Nothing else admits.
 func (l *builder) verdictChains(m Mode) {
-	unadmitted := fmt.Sprintf("ct direction reply ct mark & %#x != %#x", m.Admitted, m.Admitted)
+	unadmitted := unadmittedReply(m.Bits)
 	admitted := has("ct mark", m.Admitted)
 	l.chain("original", "undoes a translated destination before a denial", dialledAgain()...)
 	l.chain("tell", "logs a denied packet", logRules()...)
@@ -164,18 +165,15 @@ func (l *builder) verdictChains(m Mode) {
 		"%[2]s saddr . ct reply %[2]s saddr @own%[1]s return"), "drop")...)
 	// Both end the base chain, which leads to the judge twice. The second net asks an
 	// untracked packet's own mark.
-	l.chain("admit", "the only chain that admits",
+	admit := []string{
 		fmt.Sprintf("ct state untracked meta mark set meta mark | %#x accept", m.Candidate),
-		fmt.Sprintf("ct mark set ct mark & %#x | %#x accept", ^m.Candidate, m.Admitted))
+		fmt.Sprintf("ct mark set ct mark & %#x | %#x accept", ^m.Candidate, m.Admitted),
+	}
+	l.chain("admit", "admits, unless the destination has rules for ingress: these come next", append(each("%[2]s daddr @"+ingressSet+"%[1]s accept"), admit...)...)
+	l.chain("admitingress", "admits what rules for ingress allow", admit...)
+	l.ingressChains(m.Bits)
 	l.chain(namedChain, "where a connection by name may lead", namedRules("goto admit")...)
-	denied := append([]string{
-		// What a helper expects inherits its master's mark, and a connection that was never
-		// answered is judged by each packet.
-		"ct state { new, related } " + admitted + fmt.Sprintf(" ct mark set ct mark & %#x", ^m.Admitted),
-		"counter name " + deniedCounter,
-		// It may be a late segment of an admitted connection: an answer would end that.
-		"ct state invalid drop",
-	}, append(each(loggedRule), "ct status dnat jump original")...)
+	denied := append(deniedRules(m.Bits), append(each(loggedRule), "ct status dnat jump original")...)
 	l.chain("denyreject", "denies with an answer", append(slices.Clone(denied), "goto refuse")...)
 	l.chain("denydrop", "denies without an answer", append(slices.Clone(denied), "drop")...)
 	l.chain("deny", "denies as the subject wants it", append(each("%[2]s saddr @dropped%[1]s goto denydrop"), "goto denyreject")...)
@@ -187,7 +185,7 @@ func (l *builder) verdictChains(m Mode) {
 	l.chain("undeniable", "what no ordered rule denies", append([]string{"ct state untracked goto undeniablebare"}, undeniable...)...)
 	resolve := each("meta l4proto { tcp, udp } ct original proto-dst " + dnsPort + " ct original %[2]s daddr @" + dnsSet + "%[1]s goto admit")
 	l.chain("resolvebare", "the same for untracked packets", untracked(resolve)...)
-	l.chain("resolve", "DNS to resolvers", append([]string{"ct state untracked goto resolvebare"}, resolve...)...)
+	l.chain("resolve", "DNS to resolvers", slices.Concat(each("%[2]s saddr @"+dnsByRulesSet+"%[1]s return"), []string{"ct state untracked goto resolvebare"}, resolve)...)
 	l.namespaceChains(m)
 	l.chain("judge", "judges a packet of a selected address", append([]string{
 		"ct state related meta l4proto { icmp, ipv6-icmp } jump errors",
@@ -249,5 +247,6 @@ func bridgeLayout() *nft.Layout {
 		"arp saddr ip 0.0.0.0 return")
 	rules = append(append(rules, unforwarded...), "drop")
 	l.base("home", "drops packets with an address that is not at home where they come from", &nft.Hook{Type: "filter", Hook: "prerouting", Priority: bridgePriority}, rules...)
+	l.base("ingress", "drops what does not go to the addresses of a pod with rules for ingress", &nft.Hook{Type: "filter", Hook: "forward", Priority: bridgePriority}, bridgedIngress...)
 	return nft.NewLayout(l.Layout)
 }

@@ -82,7 +82,7 @@ func (l *builder) candidates(bits Bits) {
 	marked, candidate := has("meta mark", bits.Candidate), has("ct mark", bits.Candidate)
 	l.chain(candidatesChain, "admits what rules outside of this table allow",
 		marked+" "+candidate+" jump "+namedChain,
-		"ct state untracked "+marked+" accept",
+		"ct state untracked "+marked+" goto admit",
 		// Another program overwrote the packet's mark. The connection's bit counts before an
 		// answer: on the first packet, where no earlier packet left it, and on later packets
 		// that bear another mark. Without a mark, the chains did not see the packet.

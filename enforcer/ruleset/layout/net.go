@@ -12,7 +12,7 @@ const netPriority = "50"
 // netLayout is the second net: a table of its own that denies what selected subjects send and get
 // without an admission. Without the other tables nothing is admitted.
 func netLayout(bits Bits) *nft.Layout {
-	l := &builder{nft.Layout{ID: Net, Guard: true, Sets: append(setsOf("selected"), ifaces)}}
+	l := &builder{nft.Layout{ID: Net, Guard: true, Sets: slices.Concat(setsOf("selected"), setsOf(ingressSet), []*nft.Set{ifaces})}}
 	// The judge marks an untracked packet that it allows.
 	l.chain("unadmitted", "drops what is not admitted",
 		"ct direction reply return",
@@ -26,7 +26,9 @@ func netLayout(bits Bits) *nft.Layout {
 	rules := slices.Concat([]string{has("ct mark", bits.Admitted) + " return"},
 		each("%[2]s daddr @selected%[1]s ct direction reply drop", "%[2]s saddr @selected%[1]s goto unadmitted"),
 		[]string{"iifname @ifaces goto foreign"})
-	l.base("forward", "judges forwarded packets", &nft.Hook{Type: "filter", Hook: "forward", Priority: netPriority}, rules...)
+	// A reply to the node's own processes is not forwarded.
+	l.base("forward", "judges forwarded packets", &nft.Hook{Type: "filter", Hook: "forward", Priority: netPriority}, append(slices.Clone(rules), each(
+		"%[2]s saddr @"+ingressSet+"%[1]s ct direction reply drop", "%[2]s daddr @"+ingressSet+"%[1]s goto unadmitted")...)...)
 	l.base("input", "judges packets to the node", &nft.Hook{Type: "filter", Hook: "input", Priority: netPriority}, rules...)
 	return nft.NewLayout(l.Layout)
 }
@@ -35,6 +37,9 @@ func netLayout(bits Bits) *nft.Layout {
 func (s State) net() nft.Elements {
 	out := elements{nft.Elements{}}
 	out.addrs("selected", s.Selected)
+	for _, t := range s.Ingress {
+		out.addrs(ingressSet, t.Subjects)
+	}
 	for _, i := range s.Ifaces {
 		out.Add("ifaces", ifname(i))
 	}

@@ -70,13 +70,16 @@ func TestARestartWritesTheDifference(t *testing.T) {
 	}
 }
 
+// switchedOn begins a table in which the dead-man switch is on.
+const switchedOn = `
+table inet namegate {
+	set alive { type inet_service; flags timeout; timeout 3s; elements = { 53 timeout 1h } }`
+
 // otherLayoutTables are the tables of an agent of another layout: sets of our names with
 // other types, a chain of our name at another hook, and some names of its own.
-const otherLayoutTables = `
-table inet namegate {
+const otherLayoutTables = switchedOn + `
 	set selected4 { type ipv4_addr . inet_service; elements = { 10.1.0.5 . 80 } }
 	set chosen4 { type ipv4_addr; elements = { 10.1.0.5 } }
-	set alive { type inet_service; flags timeout; timeout 3s; elements = { 53 timeout 1h } }
 	map giveback4 { type ipv4_addr : ipv4_addr; elements = { 169.254.20.64 : 192.0.2.53 } }
 	chain old { ip saddr @chosen4 drop; }
 	chain forward { type filter hook forward priority -20; jump old; }
@@ -94,9 +97,10 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 	written(t, full)
 	want := ruleset(t)
 	for what, left := range map[string]string{
-		"both tables":         otherLayoutTables,
-		"one table":           "table inet namegate {\n chain forward { type filter hook forward priority -10; drop; }\n}",
-		"ours, changed since": "table inet namegate {\n set selected4 { type ipv4_addr; }\n chain layout-000000000000 {\n}\n}",
+		"both tables":                 otherLayoutTables,
+		"one table":                   "table inet namegate {\n chain forward { type filter hook forward priority -10; drop; }\n}",
+		"not to be replaced in place": switchedOn + "\n chain forward {\n}\n map others { type ipv4_addr : verdict; elements = { 192.0.2.9 : goto forward } }\n}",
+		"ours, changed since":         "table inet namegate {\n set selected4 { type ipv4_addr; }\n chain layout-000000000000 {\n}\n}",
 	} {
 		piped(t, "flush ruleset\n"+left)
 		before := ruleset(t)
@@ -114,7 +118,7 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		got := ruleset(t)
-		diff.Equal(t, left == otherLayoutTables, regexp.MustCompile(`elements = \{ 53 (timeout \S+ )?expires`).MatchString(got), what, "the dead-man switch is on")
+		diff.Equal(t, strings.Contains(left, switchedOn), regexp.MustCompile(`elements = \{ 53 (timeout \S+ )?expires`).MatchString(got), what, "the dead-man switch is on")
 		diff.Error(t, objects(want), objects(got), what, "after the first state")
 		verified(t, tables, full)
 	}

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -29,9 +30,12 @@ var familySets = []nft.Set{
 	{Name: auditedSet, Key: addr, Comment: "pods whose new connections are logged"},
 	{Name: servingSet, Key: addr, Comment: "addresses on which agents serve DNS"},
 	{Name: dnsSet, Key: addr, Comment: "resolvers that subjects may dial"},
+	{Name: dnsByRulesSet, Key: addr, Comment: "subjects whose rules decide about DNS to resolvers"},
 	{Name: tiersMap, Key: addr, Value: "verdict", Comment: "subjects to the first chain of their ordered rules"},
 	{Name: podsMap, Key: addr, Value: "verdict", Comment: "subjects to the chain of their Namespace tier"},
 	{Name: subjectsSet, Key: "ifname . " + addr, Comment: "the IDs of subjects, as words, and their addresses"},
+	{Name: ingressSet, Key: addr, Comment: "addresses with rules for ingress"},
+	{Name: ingressMap, Key: addr, Value: "verdict", Comment: "subjects to the first chain of their rules for ingress"},
 	{Name: stagedSet, Key: addr, Comment: "addresses that are about to become default-deny"},
 	{Name: recheckSet, Key: addr, Comment: "addresses whose connections are still to be judged again"},
 	{Name: networksSet, Key: addr, Fill: nft.Ranges, Comment: "networks of all rules of long lists"},
@@ -39,6 +43,7 @@ var familySets = []nft.Set{
 	{Name: timed.KeySet, Key: addr + " . " + addr, Fill: nft.Keys, Comment: "subjects and addresses of all entries of rules by name"},
 	{Name: probedSet, Key: addr, Fill: nft.Kernel, Timeout: probedFor, Size: maxProbed, Comment: "pods whose self-test was seen lately"},
 	{Name: loggedSet, Key: addr, Fill: nft.Kernel, Timeout: loggedFor, Size: maxLogged, Comment: "pods whose packets were logged lately, each with its share"},
+	{Name: loggedIngressSet, Key: addr, Fill: nft.Kernel, Timeout: loggedFor, Size: maxLogged, Comment: "pods to which packets were logged lately, each with its share"},
 	{Name: watchedSet, Key: addr + " . " + addr + " . inet_proto . inet_service", Fill: nft.Kernel, Timeout: watchedFor, Size: maxWatched, Comment: "connections of audited pods that were logged lately"},
 	{Name: watchedBareSet, Key: addr + " . " + addr + " . inet_proto", Fill: nft.Kernel, Timeout: watchedFor, Size: maxWatched, Comment: "the same of protocols without ports"},
 	{Name: answeringSet, Key: addr + " . inet_service", Comment: "addresses behind the resolvers"},
@@ -79,15 +84,16 @@ var alive = &nft.Set{
 	Comment: "the port of DNS while an agent is alive; without it no query is intercepted",
 }
 
-// ifaces and loopTests have no family.
+// ifaces, bound and loopTests have no family.
 var (
 	ifaces    = &nft.Set{Name: "ifaces", Key: "ifname", Comment: "interfaces of one pod each: nothing else may come from them"}
+	bound     = &nft.Set{Name: boundSet, Key: "ifname", Comment: "interfaces of one pod each: no other source may come from them"}
 	loopTests = &nft.Set{Name: loopTestSet, Key: nameBegin, TypeOf: true, Comment: "beginnings of names that test for loops"}
 )
 
 // inetSets are the sets and maps of the layout of the table inet.
 var inetSets = sync.OnceValue(func() []*nft.Set {
-	out := []*nft.Set{alive, ifaces, loopTests}
+	out := []*nft.Set{alive, ifaces, bound, loopTests}
 	for _, s := range familySets {
 		out = append(out, families[0].of(s), families[1].of(s))
 	}
@@ -100,11 +106,12 @@ var bridgeSets = append([]*nft.Set{
 	{Name: gatewaySet, Key: "ipv6_addr", Comment: "link-local addresses of the node, which no pod may claim"},
 	{Name: gatewayNumbers, Key: advertised, TypeOf: true, Comment: "gateways as numbers, for neighbour advertisements"},
 	{Name: claimSet, Key: "iifname . " + advertised, TypeOf: true, Comment: "bridge ports and the addresses that they may advertise, as numbers"},
-}, append(setsOf("home"), setsOf("homed")...)...)
+	{Name: ingressPorts, Key: "ifname", Comment: "bridge ports of pods with rules for ingress"},
+}, slices.Concat(setsOf("home"), setsOf("homed"), setsOf(ingressSet))...)
 
 var prefixComments = [...]struct{ prefix, comment string }{
 	{adminPrefix, "ordered rules: Admin tier"}, {restPrefix, "ordered rules: tiers behind the Admin tier"}, {partPrefix, "a part of a list of rules"},
-	{podPrefix, "Namespace tier of one pod"}, {listPrefix, "rules about peers that pods share"}, {nodePrefix, "rules of the node itself"},
+	{ingressPrefix, "rules for ingress"}, {podPrefix, "Namespace tier of one pod"}, {listPrefix, "rules about peers that pods share"}, {nodePrefix, "rules of the node itself"},
 	{peersPrefix, "members of a peer of rules"}, {timed.EntriesPrefix, "subjects and addresses that a rule by name has open"}, {timed.GrantsPrefix, "addresses that names opened to a pod"},
 }
 

@@ -3,6 +3,7 @@ package layout
 import (
 	"math/big"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/namegate/namegate/kernel/nft"
@@ -33,6 +34,8 @@ type State struct {
 	Homes []Home
 	// Ifaces belong to one pod each: nothing else may come from them.
 	Ifaces []string
+	// Bound are interfaces of one pod each, beside Ifaces: no other source may come from them.
+	Bound []string
 	// Nowhere are the addresses of selected pods that are at home nowhere yet.
 	Nowhere []netip.Addr
 	// PortHomes are the bridge ports of bridged pods, Ports the same without addresses.
@@ -63,9 +66,12 @@ type State struct {
 	Services []netip.Prefix
 	// Plain are pods that are known and not intercepted.
 	Plain []netip.Addr
-	// Tiers are the ordered rules of subjects, Peers the sets that they ask.
-	Tiers []Tiers
-	Peers []PeerSet
+	// Tiers are the ordered rules of subjects, Ingress the rules for connections to subjects, and Peers the
+	// sets that they ask.
+	Tiers, Ingress []Tiers
+	Peers          []PeerSet
+	// IngressPorts are the bridge ports of subjects of Ingress.
+	IngressPorts []string
 	// Entries are the names of the sets of entries that rules of Tiers ask.
 	Entries []string
 	// Node are the rules of the node itself, nil for none.
@@ -75,9 +81,9 @@ type State struct {
 	// NodeDNS leads the queries of the node's own sockets to the agent; nil: they go where they are sent.
 	NodeDNS *NodeDNS
 	// Serving are addresses on which agents serve DNS: no rule of Tiers denies it there. DNS
-	// are the resolvers that Subjects, and subjects of Tiers with DNS, may dial.
-	Serving, DNS []netip.Addr
-	// Subjects are the pods with a Namespace tier, Lists the rules that they share, and
+	// are the resolvers that Subjects, and subjects of Tiers with DNS, may dial, but for DNSByRules.
+	Serving, DNS, DNSByRules []netip.Addr
+	// Subjects are the pods with a Namespace tier, and those of Ingress, Lists the rules that they share, and
 	// GrantSets all sets of grants that are to be there.
 	Subjects  []Subject
 	Lists     []RuleList
@@ -106,6 +112,9 @@ func (s State) inet(objs objects) nft.Elements {
 	out.addrs("homed", s.Nowhere)
 	for _, i := range s.Ifaces {
 		out.Add("ifaces", ifname(i))
+	}
+	for _, i := range slices.Concat(s.Ifaces, s.Bound) {
+		out.Add(boundSet, ifname(i))
 	}
 	for dialled, serving := range s.Resolvers {
 		out.lead("intercept", dialled, serving)
@@ -147,6 +156,12 @@ func (s State) bridge() nft.Elements {
 	}
 	for _, p := range s.Ports {
 		out.Add("ports", ifname(p))
+	}
+	for _, t := range s.Ingress {
+		out.addrs(ingressSet, t.Subjects)
+	}
+	for _, p := range s.IngressPorts {
+		out.Add(ingressPorts, ifname(p))
 	}
 	return out.Elements
 }

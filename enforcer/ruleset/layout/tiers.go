@@ -21,6 +21,8 @@ type Tiers struct {
 	// Subjects are addresses among State.Selected.
 	Subjects        []netip.Addr
 	Admin, Baseline []*TierRule
+	// Accepts are the rules of the Namespace tier of State.Ingress, each of which accepts.
+	Accepts []*TierRule
 	// NamespaceDeny are asked of candidates too, where there is a Namespace tier.
 	NamespaceDeny []*TierRule
 	// Namespace: what is no candidate is denied, and Baseline is not asked.
@@ -72,10 +74,12 @@ const (
 	tiersMap   = "tiers"   // leads subjects to their Admin chain
 	servingSet = "serving" // State.Serving
 	dnsSet     = "dns"     // State.DNS
+
+	dnsByRulesSet = "dnsbyrules" // State.DNSByRules
 )
 
 // passing are the beginnings of the names of objects that states add.
-var passing = []string{adminPrefix, restPrefix, partPrefix, podPrefix, listPrefix, nodePrefix, peersPrefix, timed.EntriesPrefix, timed.GrantsPrefix}
+var passing = []string{adminPrefix, restPrefix, ingressPrefix, partPrefix, podPrefix, listPrefix, nodePrefix, peersPrefix, timed.EntriesPrefix, timed.GrantsPrefix}
 
 // objects is what a state adds to the layout of the inet table. Each rule refers to
 // earlier chains alone.
@@ -85,7 +89,8 @@ type objects struct {
 	sets     []*nft.Set
 	peers    []PeerSet         // of sets, sorted
 	networks []netip.Prefix    // of networksSet
-	fronts   map[string]string // the chains to which subjects are led, by the IDs of Tiers
+	fronts   map[string]string // the chains to which subjects are led, by the IDs of Tiers; ingress: of State.Ingress
+	ingress  map[string]string
 	subjects map[string]string // the same, by the IDs of Subjects
 	// items and named are shared with the next objects: chains with a sum in their names, by these.
 	items map[itemKey]*item
@@ -103,6 +108,7 @@ type tierObjects struct {
 	there    map[string]*nft.Chain
 	chains   []*nft.Chain
 	fronts   map[string]string
+	ingress  map[string]string
 }
 
 // objects renders the rules and sets of a state. Those of before are returned if they are equal,
@@ -121,8 +127,9 @@ func (s State) objects(before objects) objects {
 	}
 	d := newDispatch(s, before)
 	out.tiers = d.orderedRules(s, out.key.peers)
-	out.fronts = out.tiers.fronts
+	out.fronts, out.ingress = out.tiers.fronts, out.tiers.ingress
 	out.subjects = d.subjects(s)
+	d.ingressHook(len(s.Ingress) > 0)
 	d.node(s.Node)
 	d.auditedNode(s.NodeAudited)
 	d.nodeDNS(s.NodeDNS)
@@ -140,10 +147,7 @@ func (s State) objects(before objects) objects {
 
 // orderedRules makes the chains of the ordered rules of pods, of those before if they are equal.
 func (d *dispatch) orderedRules(s State, peers []PeerSet) tierObjects {
-	t := tierObjects{peers: peers, fronts: map[string]string{}}
-	for i := range s.Tiers {
-		t.ids = append(t.ids, s.Tiers[i].ID)
-	}
+	t := tierObjects{ids: s.tierIDs(), peers: peers, fronts: map[string]string{}, ingress: map[string]string{}}
 	if was := d.before.tiers; was.fronts != nil && slices.Equal(t.ids, was.ids) && reflect.DeepEqual(peers, was.peers) {
 		t = was
 		d.items, d.networks, d.there, d.chains = maps.Clone(t.items), maps.Clone(t.networks), maps.Clone(t.there), slices.Clip(t.chains)
@@ -158,6 +162,12 @@ func (d *dispatch) orderedRules(s State, peers []PeerSet) tierObjects {
 	for i := range s.Tiers {
 		if of := &s.Tiers[i]; t.fronts[of.ID] == "" {
 			t.fronts[of.ID] = d.tiers(of)
+		}
+	}
+	d.first = nil
+	for i := range s.Ingress {
+		if of := &s.Ingress[i]; t.ingress[of.ID] == "" {
+			t.ingress[of.ID] = d.toSubjects(of)
 		}
 	}
 	t.items, t.networks, t.there, t.sets, t.chains = maps.Clone(d.items), maps.Clone(d.networks), maps.Clone(d.there), maps.Clone(d.sets), slices.Clip(d.chains)
@@ -201,9 +211,7 @@ func (s State) objectsKey() objectsKey {
 	for _, p := range s.Peers {
 		key.peers = append(key.peers, PeerSet{Name: p.Name, Kind: p.Kind, Networks: p.Networks})
 	}
-	for _, t := range s.Tiers {
-		key.ids = append(key.ids, t.ID)
-	}
+	key.ids = s.tierIDs()
 	for _, l := range s.Lists {
 		key.ids = append(key.ids, "list "+l.ID)
 	}
@@ -215,6 +223,17 @@ func (s State) objectsKey() objectsKey {
 	}
 	key.ids = append(key.ids, fmt.Sprint("audited ", s.NodeAudited))
 	return key
+}
+
+// tierIDs are the IDs of the rules of pods.
+func (s State) tierIDs() (ids []string) {
+	for _, t := range s.Tiers {
+		ids = append(ids, t.ID)
+	}
+	for _, t := range s.Ingress {
+		ids = append(ids, "ingress "+t.ID)
+	}
+	return ids
 }
 
 // sets are the sets of both families.
@@ -240,6 +259,12 @@ func (m elements) tiers(s State, objs objects) {
 			m.AddMap(tiersMap+timed.Suffix(a), a.String(), "goto "+objs.fronts[t.ID])
 		}
 	}
+	for _, t := range s.Ingress {
+		m.addrs(ingressSet, t.Subjects)
+		for _, a := range t.Subjects {
+			m.AddMap(ingressMap+timed.Suffix(a), a.String(), "goto "+objs.ingress[t.ID])
+		}
+	}
 	for _, p := range s.Subjects {
 		for _, a := range p.Addrs {
 			m.Add(subjectsSet+timed.Suffix(a), ifname(p.ID), a.String())
@@ -252,6 +277,7 @@ func (m elements) tiers(s State, objs objects) {
 	m.addrs(recheckSet, s.Recheck)
 	m.addrs(servingSet, s.Serving)
 	m.addrs(dnsSet, s.DNS)
+	m.addrs(dnsByRulesSet, s.DNSByRules)
 	m.prefixes(networksSet, objs.networks)
 	if s.Node != nil && s.Node.Confirmed != nil {
 		for _, f := range families {

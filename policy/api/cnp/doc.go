@@ -1,5 +1,5 @@
 // Package cnp reads ClusterNetworkPolicies of policy.networking.k8s.io: which pods a policy
-// is for, and its rules for egress in order. Rules for ingress are counted and not read.
+// is for, and its rules for both directions in order.
 //
 // The compiler reads policies with it; status and check validate with it. The package knows
 // the model, package peers and the API type, and no other policy: it does no I/O and reads

@@ -36,6 +36,7 @@ func AsServed[T any](of schema.GroupVersionResource, ask func(schema.GroupVersio
 }
 
 type (
+	ingressRule   = api.ClusterNetworkPolicyIngressRule
 	egressRule    = api.ClusterNetworkPolicyEgressRule
 	egressPeer    = api.ClusterNetworkPolicyEgressPeer
 	protocol      = api.ClusterNetworkPolicyProtocol
@@ -54,17 +55,19 @@ const (
 	base   = string(api.BaselineTier)
 )
 
-// LeadsTo tells whether rules for egress lead to pods, and to nodes.
-func LeadsTo(p *unstructured.Unstructured) (pods, nodes bool) {
+// PeersOf tells whether peers of rules are pods, and nodes.
+func PeersOf(p *unstructured.Unstructured) (pods, nodes bool) {
 	spec, _ := p.Object["spec"].(map[string]any)
-	egress, _ := spec["egress"].([]any)
-	for _, raw := range egress {
-		rule, _ := raw.(map[string]any)
-		to, _ := rule["to"].([]any)
-		for _, raw := range to {
-			peer, _ := raw.(map[string]any)
-			pods = pods || peer["namespaces"] != nil || peer["pods"] != nil
-			nodes = nodes || peer["nodes"] != nil
+	for direction, field := range map[string]string{"egress": "to", "ingress": "from"} {
+		rules, _ := spec[direction].([]any)
+		for _, raw := range rules {
+			rule, _ := raw.(map[string]any)
+			list, _ := rule[field].([]any)
+			for _, raw := range list {
+				peer, _ := raw.(map[string]any)
+				pods = pods || peer["namespaces"] != nil || peer["pods"] != nil
+				nodes = nodes || peer["nodes"] != nil
+			}
 		}
 	}
 	return pods, nodes

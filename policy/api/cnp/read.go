@@ -3,6 +3,7 @@ package cnp
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -24,11 +25,8 @@ const (
 	MaxValues    = 25 // networks or domain names of a peer
 )
 
-// Policy is one ClusterNetworkPolicy as it was read. It is immutable.
-type Policy struct {
-	ordered.Policy
-	Ingress int // how many rules for ingress it has, which are not enforced
-}
+// reader reads one object.
+type reader struct{ *ordered.Policy }
 
 // ID returns the name of a policy among those of all kinds.
 func ID(name string) string { return idPrefix + name }
@@ -43,29 +41,35 @@ const idPrefix = "clusternetworkpolicy:"
 
 // Read reads a ClusterNetworkPolicy. One whose tier, priority or subject cannot be read
 // selects nothing.
-func Read(from *unstructured.Unstructured) *Policy {
-	r := &Policy{Policy: ordered.Policy{ID: ID(from.GetName()), Object: Object(from.GetName()), Standard: true, Denied: policy.Drop,
+func Read(from *unstructured.Unstructured) *ordered.Policy {
+	r := &reader{&ordered.Policy{ID: ID(from.GetName()), Object: Object(from.GetName()), Standard: true, Denied: policy.Drop,
 		TTL: policy.TTL{Min: policy.DefaultMinTTL, Max: policy.DefaultMaxTTL, Grace: policy.DefaultGrace, Reuse: policy.DefaultReuse, InUse: policy.Renew}}}
 	spec, _ := from.Object["spec"].(map[string]any)
-	ingress, _ := spec["ingress"].([]any)
-	r.Ingress = len(ingress)
-	egress, ok := spec["egress"].([]any)
-	if !ok && spec["egress"] != nil {
-		r.AddBroken(policy.Rule{Path: "spec.egress", Action: policy.Deny})
-		r.Invalid("spec.egress", "it is no list of rules")
-	}
 	r.place(spec)
 	r.subject(spec["subject"])
 	r.unknownFields(spec)
-	for i, raw := range egress[:min(len(egress), MaxRules)] {
-		r.rule(i, raw)
-	}
-	if len(egress) > MaxRules { // the rest is one broken rule: a Deny may be among them
-		r.Partly("spec.egress", "%d rules; write at most %d and put the rest into another policy; until then the rule denies every connection", len(egress), MaxRules)
-		r.AddBroken(policy.Rule{Path: "spec.egress", Action: policy.Deny})
-	}
+	r.rules(spec, "egress")
+	r.rules(spec, "ingress")
 	r.Invalidate()
-	return r
+	return r.Policy
+}
+
+// rules reads the rules of a direction.
+func (r *reader) rules(spec map[string]any, direction string) {
+	path := "spec." + direction
+	rest := policy.Rule{Ingress: direction == "ingress", Path: path, Action: policy.Deny}
+	list, ok := spec[direction].([]any)
+	if !ok && spec[direction] != nil {
+		r.AddBroken(rest)
+		r.Invalid(path, "it is no list of rules")
+	}
+	for i, raw := range list[:min(len(list), MaxRules)] {
+		r.rule(policy.Rule{Ingress: rest.Ingress, Path: fmt.Sprintf("%s[%d]", path, i)}, raw)
+	}
+	if len(list) > MaxRules { // the rest is one broken rule: a Deny may be among them
+		r.Partly(path, "%d rules; write at most %d and put the rest into another policy; until then the rule denies every connection", len(list), MaxRules)
+		r.AddBroken(rest)
+	}
 }
 
 // decode reads a part of an object; an unknown field is an error.
@@ -79,7 +83,7 @@ func decode(from, into any) error {
 }
 
 // unknownFields reports the fields beside rules and subject that this version has no word for.
-func (r *Policy) unknownFields(spec map[string]any) {
+func (r *reader) unknownFields(spec map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(spec)) {
 		switch name {
 		case "tier", "priority", "subject", "ingress", "egress":
@@ -90,7 +94,7 @@ func (r *Policy) unknownFields(spec map[string]any) {
 }
 
 // place reads where in the order the policy stands.
-func (r *Policy) place(spec map[string]any) {
+func (r *reader) place(spec map[string]any) {
 	switch tier, _ := spec["tier"].(string); tier {
 	case admin:
 		r.Tier = policy.Admin
@@ -107,7 +111,7 @@ func (r *Policy) place(spec map[string]any) {
 }
 
 // subject reads whom the policy selects.
-func (r *Policy) subject(from any) {
+func (r *reader) subject(from any) {
 	const path = "spec.subject"
 	var s subject
 	if err := decode(from, &s); err != nil {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -26,12 +27,12 @@ func object(t testing.TB, spec string) *unstructured.Unstructured {
 }
 
 // ofRules reads a policy with some rules.
-func ofRules(t testing.TB, rules string) *Policy {
+func ofRules(t testing.TB, rules string) *ordered.Policy {
 	return Read(object(t, "{tier: Admin, priority: 5, subject: {namespaces: {}}, egress: ["+rules+"]}"))
 }
 
 // shown is the rules of a policy as text.
-func shown(p *Policy) (out []string) {
+func shown(p *ordered.Policy) (out []string) {
 	kinds := map[policy.PeerKind]string{policy.PeerAnywhere: "anywhere", policy.PeerPods: "pods", policy.PeerNetworks: "networks", policy.PeerPorts: "named", policy.PeerNames: "names"}
 	for _, r := range p.Rules {
 		text := fmt.Sprintf("%v %v %s %s", r.Tier, r.Action, r.Ports, kinds[r.Peer.Kind])
@@ -46,7 +47,7 @@ func shown(p *Policy) (out []string) {
 	return out
 }
 
-func problems(p *Policy) (out []string) {
+func problems(p *ordered.Policy) (out []string) {
 	for _, p := range p.Problems {
 		out = append(out, strings.TrimPrefix(p.Reason+" "+p.Path+" "+p.Message, "PartiallyInvalid spec.egress[0]"))
 	}
@@ -197,7 +198,7 @@ func TestInvalid(t *testing.T) {
 
 // TestPolicy reads the parts that are no rule.
 func TestPolicy(t *testing.T) {
-	p := Read(object(t, `{tier: Baseline, priority: 1000, log: all, ingress: [{action: Deny}, 7],
+	p := Read(object(t, `{tier: Baseline, priority: 1000, log: all, ingress: [{action: Deny, from: [{namespaces: {}}]}],
 		subject: {pods: {namespaceSelector: {matchLabels: {team: a}}, podSelector: {matchLabels: {app: web}}}}, egress: [{name: first, action: Accept, to: [{domainNames: [a.org]}]}]}`))
 	if p.ID != "clusternetworkpolicy:p" || p.Tier != policy.Baseline || p.Priority != 1000 || len(p.Problems) != 1 {
 		t.Errorf("%+v", p)
@@ -216,6 +217,54 @@ func TestPolicy(t *testing.T) {
 		want       bool
 	}{{"a", "web", true}, {"a", "db", false}, {"b", "web", false}} {
 		diff.Equal(t, c.want, p.Selects(map[string]string{"team": c.space}, map[string]string{"app": c.app}), c)
+	}
+}
+
+// TestIngress: rules for ingress follow those for egress, and named ports are the subject's.
+func TestIngress(t *testing.T) {
+	const named = "{destinationNamedPort: http}, {tcp: {destinationPort: {number: 80}}}"
+	p := Read(object(t, `{tier: Admin, priority: 5, subject: {namespaces: {}}, ingress: [
+		{name: a, action: Accept, from: [{namespaces: {matchLabels: {a: b}}}, {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}}], protocols: [`+named+`]},
+		{action: Pass, from: [{namespaces: {}}], protocols: [{destinationNamedPort: http}]}], egress: [{action: Deny, to: [{namespaces: {}}], protocols: [`+named+`]}]}`))
+	var got []string
+	for _, r := range p.Rules {
+		got = append(got, fmt.Sprint(r.Ingress, " ", r.Path, " ", r.Name, " ", r.Action, " ", r.Peer.Kind, " ", r.Peer.Key, " ", r.Ports, " ", r.PortNames, " ", r.Denied, " ", r.Spec != nil))
+	}
+	http := "[{http tcp 0} {http udp 0} {http sctp 0}]"
+	diff.Error(t, []string{
+		"false spec.egress[0]  Deny 1 *: * tcp/80 [] Drop true",
+		"false spec.egress[0]  Deny 3 http/tcp,http/udp,http/sctp of *: * any [] Drop true",
+		"true spec.ingress[0] a Accept 1 *: app=db; ns a=b: * tcp/80 " + http + " Drop true",
+		"true spec.ingress[1]  Pass 1 *: *  " + http + " Drop true",
+	}, got)
+	diff.Equal(t, 0, len(p.Problems), "problems")
+}
+
+// TestBrokenIngress: as for egress, and the peers are two kinds.
+func TestBrokenIngress(t *testing.T) {
+	for rule, want := range map[string]string{
+		"{action: Deny, from: [{networks: [10.0.0.0/8]}]}":        `spec.ingress[0] unknown field "from[0].networks"; until then the rule denies every connection`,
+		"{action: Pass, from: [{nodes: {}}]}":                     `spec.ingress[0] unknown field "from[0].nodes"; until then the rule denies every connection`,
+		"{action: Accept, to: [{namespaces: {}}]}":                `spec.ingress[0] unknown field "to"; until then the rule matches nothing`,
+		"{action: Accept}":                                        "spec.ingress[0].from 0 peers; write 1 to 25; until then the rule matches nothing",
+		"{action: Accept, from: [{}]}":                            "spec.ingress[0].from[0] write exactly one of namespaces and pods; a peer without any is one that the installed CRD does not know; until then the rule matches nothing",
+		"{action: Deny, from: [{pods: {namespaceSelector: {}}}]}": "spec.ingress[0].from[0].pods the podSelector is missing; write one, or {} for all; until then the rule denies every connection",
+		"{action: Deny, from: [{namespaces: {}}], protocols: []}": "spec.ingress[0].protocols 0 protocols; write 1 to 25, or leave protocols out for every port; until then the rule denies every connection",
+		"7": "spec.ingress[0].action \"\" is unknown; write Accept, Deny or Pass; until then the rule denies every connection",
+		repeat("{action: Accept, from: [{namespaces: {}}]}", 26): "spec.ingress 26 rules; write at most 25 and put the rest into another policy; until then the rule denies every connection",
+	} {
+		p := Read(object(t, "{tier: Admin, priority: 5, subject: {namespaces: {}}, ingress: ["+rule+"]}"))
+		last := p.Rules[len(p.Rules)-1]
+		if !last.Broken || !last.Ingress || len(last.PortNames) > 0 || p.Pods == nil || len(p.Problems) == 0 {
+			t.Errorf("%s: %+v %v", rule, last.Rule, p.Problems)
+			continue
+		}
+		if got := p.Problems[0].Path + " " + p.Problems[0].Message; got != want {
+			t.Errorf("%s:\n%s, want\n%s", rule, got, want)
+		}
+	}
+	if p := Read(object(t, "{tier: Admin, priority: 5, subject: {namespaces: {}}, ingress: {}}")); p.Pods != nil || len(p.Problems) != 1 || p.Problems[0].Path != "spec.ingress" {
+		t.Errorf("%+v", p)
 	}
 }
 
@@ -267,7 +316,7 @@ func TestAsServed(t *testing.T) {
 	}
 }
 
-func TestLeadsTo(t *testing.T) {
+func TestPeersOf(t *testing.T) {
 	for spec, want := range map[string][2]bool{
 		"{}":            {},
 		"{egress: x}":   {},
@@ -276,8 +325,10 @@ func TestLeadsTo(t *testing.T) {
 		"{egress: [{to: [{networks: []}]}, {to: [{nodes: {}}]}]}":             {false, true},
 		"{egress: [{to: [{namespaces: {}}]}]}":                                {true, false},
 		"{egress: [{to: [{pods: {}}, {nodes: {}}]}]}":                         {true, true},
+		"{ingress: [{from: [{pods: {}}]}], egress: [{to: [{nodes: {}}]}]}":    {true, true},
+		"{ingress: [{from: [7, {namespaces: {}}]}]}":                          {true, false},
 	} {
-		if pods, nodes := LeadsTo(object(t, spec)); [2]bool{pods, nodes} != want {
+		if pods, nodes := PeersOf(object(t, spec)); [2]bool{pods, nodes} != want {
 			t.Errorf("%s: pods %v, nodes %v", spec, pods, nodes)
 		}
 	}

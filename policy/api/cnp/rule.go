@@ -14,17 +14,24 @@ import (
 
 // ruleReader reads one rule. A problem breaks it.
 type ruleReader struct {
-	*Policy
+	*reader
 	rule   policy.Rule
+	field  string // of its peers
 	broken bool
 	to     ordered.Destinations
 }
 
-// rule adds a rule: to each kind of its peers, one after the other.
-func (r *Policy) rule(index int, raw any) {
-	rr := &ruleReader{Policy: r, rule: policy.Rule{Path: fmt.Sprintf("spec.egress[%d]", index)}}
+// rule adds a rule: for each kind of its peers, one after the other.
+func (r *reader) rule(rule policy.Rule, raw any) {
+	rr := &ruleReader{reader: r, rule: rule, field: "to"}
 	var from egressRule
-	err := decode(raw, &from)
+	var err error
+	if rule.Ingress {
+		rr.field = "from"
+		from, err = asEgress(raw)
+	} else {
+		err = decode(raw, &from)
+	}
 	fields, _ := raw.(map[string]any)
 	written, _ := fields["action"].(string)
 	rr.readAction(written)
@@ -32,8 +39,8 @@ func (r *Policy) rule(index int, raw any) {
 	case err != nil:
 		rr.fail("", "%s", oneLine(err))
 	default:
-		to, _ := fields["to"].([]any)
-		rr.peers(from.To, to)
+		list, _ := fields[rr.field].([]any)
+		rr.peers(from.To, list)
 	}
 	rr.rule.Ports = rr.ports(".protocols", from.Protocols)
 	rr.rule.Name = r.RuleName(rr.rule.Path+".name", from.Name)
@@ -42,6 +49,17 @@ func (r *Policy) rule(index int, raw any) {
 		return
 	}
 	r.Add(rr.rule, &rr.to)
+}
+
+// asEgress reads a rule for ingress, whose peers are two kinds of those for egress.
+func asEgress(raw any) (rule egressRule, err error) {
+	var from ingressRule
+	err = decode(raw, &from)
+	rule.Name, rule.Protocols = from.Name, from.Protocols
+	for _, p := range from.From {
+		rule.To = append(rule.To, egressPeer{Namespaces: p.Namespaces, Pods: p.Pods})
+	}
+	return rule, err
 }
 
 // fail reports what breaks the rule.
@@ -67,18 +85,18 @@ func (r *ruleReader) readAction(written string) {
 	}
 }
 
-// peers reads where the rule leads; raw is the same as it was sent.
-func (r *ruleReader) peers(to []egressPeer, raw []any) {
-	if len(to) == 0 || len(to) > MaxPeers {
-		r.fail(".to", "%d peers; write 1 to %d", len(to), MaxPeers)
+// peers reads the peers of the rule; raw are the same as they were sent.
+func (r *ruleReader) peers(list []egressPeer, raw []any) {
+	if len(list) == 0 || len(list) > MaxPeers {
+		r.fail("."+r.field, "%d peers; write 1 to %d", len(list), MaxPeers)
 		return
 	}
-	for i := range to {
-		at := fmt.Sprintf(".to[%d]", i)
+	for i := range list {
+		at := fmt.Sprintf(".%s[%d]", r.field, i)
 		if lacksPods(raw[i]) {
 			r.fail(at+".pods", "%s", needsPods)
 		}
-		r.peer(at, &to[i])
+		r.peer(at, &list[i])
 	}
 	r.to.Normalize(MaxPeers * MaxValues) // there are no more
 }
@@ -91,6 +109,8 @@ func (r *ruleReader) peer(path string, p *egressPeer) {
 		}
 	}
 	switch {
+	case kinds != 1 && r.rule.Ingress:
+		r.fail(path, "write exactly one of namespaces and pods; a peer without any is one that the installed CRD does not know")
 	case kinds != 1:
 		r.fail(path, "write exactly one of namespaces, pods, nodes, networks and domainNames; a peer without any is one that the installed CRD does not know")
 	case p.Networks != nil:

@@ -1,5 +1,5 @@
-// Package netpol reads NetworkPolicies of networking.k8s.io: which pods a policy limits
-// for egress, and which peers its rules allow on which ports.
+// Package netpol reads NetworkPolicies of networking.k8s.io: which pods a policy isolates in
+// which direction, and which peers its rules allow on which ports.
 //
 // The compiler reads policies with it; source tells by it which NetworkPolicies are for another
 // engine alone. The package knows the model, package peers and the API type, and

@@ -15,19 +15,20 @@ import (
 // are merged: an exception splits a network into up to 128.
 const MaxPeerNetworks = 65536
 
-// destinations returns where a rule leads. An entry that cannot work leads nowhere,
+// peers returns the peers of a rule, which its field lists. An entry that cannot work has none,
 // so a rule all of whose entries are such opens nothing.
-func (r *reader) destinations(path string, to []networkingv1.NetworkPolicyPeer) *peers.Destinations {
-	d := &peers.Destinations{Anywhere: len(to) == 0}
-	for i := range to {
+func (r *reader) peers(path, field string, list []networkingv1.NetworkPolicyPeer) *peers.Destinations {
+	d := &peers.Destinations{Anywhere: len(list) == 0}
+	path += "." + field
+	for i := range list {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		switch peer := &to[i]; {
+		switch peer := &list[i]; {
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
-			r.Partly(at, "ipBlock stands beside a selector, and the entry leads nowhere; write two entries, one for each")
+			r.Partly(at, "ipBlock stands beside a selector, and the entry opens nothing; write two entries, one for each")
 		case peer.IPBlock != nil:
 			r.block(d, at+".ipBlock", peer.IPBlock)
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
-			r.Partly(at, "the entry names nothing and leads nowhere; write a podSelector, a namespaceSelector or an ipBlock, or leave out \"to\" for every destination")
+			r.Partly(at, "the entry names nothing and opens nothing; write a podSelector, a namespaceSelector or an ipBlock, or leave out %q for every address", field)
 		default:
 			r.pods(d, at, peer)
 		}
@@ -44,7 +45,7 @@ func (r *reader) pods(d *peers.Destinations, path string, peer *networkingv1.Net
 	selector := func(field string, from *metav1.LabelSelector) (*peers.Selector, bool) {
 		s, err := peers.NewSelector(from)
 		if err != nil {
-			r.Partly(path+field, "%v; the entry leads nowhere until this is fixed", err)
+			r.Partly(path+field, "%v; the entry opens nothing until this is fixed", err)
 		}
 		return s, err == nil
 	}

@@ -28,12 +28,12 @@ type Policy struct {
 	Unmatched policy.Unmatched
 	Limits    policy.DNSLimits
 	TTL       policy.TTL
-	Rules     []Rule // in order
+	Rules     []Rule // in order, those for ingress last
 	Problems  []policy.Problem
 	matches   int // of Rules
 }
 
-// Rule is one egress rule, for one kind of its destinations.
+// Rule is one rule, for one kind of its peers.
 type Rule struct {
 	*policy.Rule
 	Spec *peers.Spec // of a rule with peers, else nil
@@ -86,7 +86,7 @@ func (p *Policy) RuleName(path, name string) string {
 	return ""
 }
 
-// Destinations are the destinations of a rule.
+// Destinations are the destinations of a rule, or for ingress its sources.
 type Destinations struct {
 	peers.Destinations
 	Names     []Name
@@ -99,7 +99,8 @@ type Name struct {
 	fqdn.Pattern
 }
 
-// Add adds a rule with the settings of the policy: once for each kind of its destinations, one after the other.
+// Add adds a rule with the settings of the policy: once for each kind of its destinations, or
+// sources, one after the other. Named ports of a rule for ingress are the subject's.
 func (p *Policy) Add(from policy.Rule, to *Destinations) {
 	if len(to.Names) > 0 {
 		rule := p.add(from, policy.Peer{Kind: policy.PeerNames}, nil)
@@ -108,12 +109,15 @@ func (p *Policy) Add(from policy.Rule, to *Destinations) {
 			p.matches++
 		}
 	}
-	if from.Ports != "" {
+	if from.Ingress {
+		from.PortNames = peers.NamedPorts(to.PortNames)
+	}
+	if from.Ports != "" || len(from.PortNames) > 0 {
 		for _, spec := range to.ByNumber() {
 			p.add(from, spec.Peer, spec)
 		}
 	}
-	if spec := to.ByName(to.PortNames); spec != nil {
+	if spec := to.ByName(to.PortNames); spec != nil && !from.Ingress {
 		from.Ports = policy.AnyPort
 		p.add(from, spec.Peer, spec)
 	}
