@@ -94,6 +94,7 @@ func (w *world) rule(k kind, id string) twinRule {
 
 func randomWorld(r *rand.Rand) *world {
 	w := &world{Rand: r}
+	w.all = r.IntN(4) == 0
 	for range r.IntN(4) {
 		w.addPolicy(clusterFQDN)
 	}
@@ -141,7 +142,7 @@ func (w *world) query() twinQuery {
 // view returns the view of the policies, the id of each of its rules, and the rules for
 // which an answer made an entry.
 func (w *world) view(t *testing.T) (*policy.View, map[*policy.Rule]string, []*policy.Rule) {
-	v := &policy.View{Pod: policy.Pod{IPs: []netip.Addr{v4(9), v6(8)}}}
+	v := &policy.View{Pod: policy.Pod{IPs: []netip.Addr{v4(9), v6(8)}}, Standalone: w.all}
 	ids, live := map[*policy.Rule]string{}, []*policy.Rule(nil)
 	all := twinView{policies: w.policies, would: true}
 	for _, tier := range []policy.Tier{policy.Admin, policy.Namespace, policy.Baseline} {

@@ -137,6 +137,7 @@ type twinView struct {
 	policies []twinPolicy
 	open     []policy.PortSet // live, of the Namespace tier
 	would    bool
+	all      bool // NetworkPolicies isolate alone
 }
 
 // in returns the policies of a tier that count, in their order.
@@ -160,7 +161,8 @@ func (v *twinView) ns() (exists, empty bool) {
 		})
 	}
 	cluster := of(clusterFQDN, clusterNetwork)
-	return of(fqdnPolicy) || cluster && of(networkPolicy), !of(fqdnPolicy) && !cluster
+	isolated := (cluster || v.all) && of(networkPolicy)
+	return of(fqdnPolicy) || isolated, !of(fqdnPolicy) && !cluster && !isolated
 }
 
 // impliesDNS tells whether an enforcing kind of ours selects the pod.

@@ -150,7 +150,29 @@ func netLoad(policies, remote, local int) Input {
 // BenchmarkCompileNetworkPolicies compiles 1,000 NetworkPolicies beside 5,000 pods of
 // other nodes and 250 of this one: everything, and the change of one thing.
 func BenchmarkCompileNetworkPolicies(b *testing.B) {
-	in := netLoad(1000, 5000, 250)
+	b.Run("selected", func(b *testing.B) { compileNetworkPolicies(b, netLoad(1000, 5000, 250)) })
+	b.Run("all", func(b *testing.B) {
+		in := netLoad(1000, 5000, 250)
+		in.Policies, in.EnforceNetworkPolicies = nil, true
+		for i, n := range in.NetworkPolicies {
+			n.Spec.PolicyTypes = append(n.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
+			for _, rule := range n.DeepCopy().Spec.Egress {
+				for _, peer := range rule.To { // other sets than for egress
+					if peer.PodSelector != nil {
+						peer.PodSelector.MatchLabels["tier"] = fmt.Sprint((i + 1) % 3)
+					}
+				}
+				n.Spec.Ingress = append(n.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: rule.To, Ports: rule.Ports})
+			}
+		}
+		for i := range in.Pods {
+			in.Pods[i].Ports = []policy.NamedPort{{Name: "http", Protocol: policy.TCP, Port: uint16(8000 + i%3)}}
+		}
+		compileNetworkPolicies(b, in)
+	})
+}
+
+func compileNetworkPolicies(b *testing.B, in Input) {
 	b.Run("full", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -170,6 +192,14 @@ func BenchmarkCompileNetworkPolicies(b *testing.B) {
 			n := in.NetworkPolicies[77].DeepCopy()
 			n.Spec.Egress[0].Ports[0].Port = ptr(intstr.FromInt32(int32(i % 2)))
 			in.NetworkPolicies[77] = n
+		},
+		"ingress": func(i int) {
+			n := in.NetworkPolicies[77].DeepCopy()
+			n.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: ptr(intstr.FromInt32(int32(i % 2)))}}}}
+			in.NetworkPolicies[77] = n
+		},
+		"own pod": func(i int) {
+			in.Pods[33].Labels = map[string]string{"app": fmt.Sprint("app", i%2)}
 		},
 		"namespace": func(i int) {
 			all := map[string]map[string]string{}

@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/diff"
 )
@@ -173,7 +173,7 @@ func TestIngressConflict(t *testing.T) {
 		c := New()
 		s := c.Compile(in)
 		v := s.View(addr("10.0.0.1"))
-		if v == nil || v.Pod.UID != "a+b" && !strings.Contains(v.Pod.Name, "+") {
+		if v == nil || !strings.Contains(v.Pod.UID, "+") {
 			t.Errorf("%s: %v", what, v)
 			continue
 		}
@@ -189,8 +189,129 @@ func TestIngressConflict(t *testing.T) {
 		if again := c.Compile(in); again.View(addr("10.0.0.1")) != v {
 			t.Errorf("%s: another view without a change", what)
 		}
-		if fmt.Sprint(v.Standalone) != fmt.Sprint(test.all) {
+		if v.Standalone != test.all {
 			t.Errorf("%s: standalone %v", what, v.Standalone)
+		}
+	}
+}
+
+// inboundFrom is rules for one address each, from a number on, on one port.
+func inboundFrom(n *networkingv1.NetworkPolicy, first, rules int) *networkingv1.NetworkPolicy {
+	for _, rule := range blockRules(&networkingv1.NetworkPolicy{}, first, rules, 80).Spec.Egress {
+		n.Spec.Ingress = append(n.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: rule.To, Ports: rule.Ports})
+	}
+	return n
+}
+
+// TestIngressIsBounded: each direction of a pod has room of its own, and what has none is said once. A name
+// costs as much as ports.
+func TestIngressIsBounded(t *testing.T) {
+	both := inboundFrom(blockRules(aNet(t, "a", "policyTypes: [Ingress, Egress]"), 0, 2000, 80), 0, MaxViewPeers-1)
+	names := aNet(t, "b", "ingress: [{ports: [{port: http}, {port: https}]}, {ports: [{port: http}]}, {ports: [{port: https}]}]")
+	in := ingressInput(true, both, names)
+	c := New()
+	c.room = cost{sets: 2 * MaxViewPeers, rules: 4 * MaxViewPeers, entries: 1 << 20}
+	s := c.Compile(in)
+	want := "networkpolicy shop/b PartiallyInvalid spec.ingress[0]: this rule and 1 more of the NetworkPolicy open not all that they say for pod shop/a: the NetworkPolicies that select it have more than 4096"
+	if got := problemTexts(s); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+		t.Errorf("%v", got)
+	}
+	if v := viewOf(s, "a"); len(v.Rules.Namespace) != 2000 || len(v.Ingress.Namespace) != MaxViewPeers-1 || len(v.Ingress.NetworkPolicies) != 2 {
+		t.Errorf("%d rules for egress, %d for ingress", len(v.Rules.Namespace), len(v.Ingress.Namespace))
+	}
+	if r := c.ingress.unions; len(r) != 1 {
+		t.Errorf("%d unions", len(r))
+	}
+}
+
+// TestIngressHasItsPart: the quota of a node is for both directions. Of a namespace that has too much, the rules for
+// egress have room first, and another namespace loses nothing.
+func TestIngressHasItsPart(t *testing.T) {
+	greedy := inboundFrom(blockRules(aNet(t, "greedy", "policyTypes: [Ingress, Egress]"), 0, 10, 80), 100, 30)
+	modest := inboundFrom(blockRules(aNet(t, "bank/modest", "policyTypes: [Ingress, Egress]"), 200, 4, 80), 300, 4)
+	in := ingressInput(true, greedy, modest)
+	in.Pods[2].Namespace = "bank"
+	for what, room := range map[string]cost{"sets": {sets: 30, rules: 1000, entries: 1000}, "rules": {sets: 1000, rules: 30, entries: 1000}, "entries": {sets: 1000, rules: 1000, entries: 30}} {
+		c := New()
+		c.room = room
+		s := c.Compile(in)
+		a, b := viewOf(s, "a"), viewOf(s, "c")
+		if len(a.Rules.Namespace) != 10 || len(a.Ingress.Namespace) != 12 || len(b.Rules.Namespace) != 4 || len(b.Ingress.Namespace) != 4 || len(s.PeerSets) != 30 {
+			t.Errorf("%s: %d and %d rules, %d and %d, %d sets", what, len(a.Rules.Namespace), len(a.Ingress.Namespace), len(b.Rules.Namespace), len(b.Ingress.Namespace), len(s.PeerSets))
+		}
+		if got := problemTexts(s); len(got) != 1 || !strings.HasPrefix(got[0], "networkpolicy shop/greedy PartiallyInvalid spec.ingress[12]: this rule and 17 more") {
+			t.Errorf("%s: %v", what, got)
+		}
+		if again := c.Compile(in); viewOf(again, "a") != a {
+			t.Errorf("%s: another view without a change", what)
+		}
+	}
+}
+
+// TestClusterIngressRoom: rules for ingress count for the bounds of cluster policies, those for egress first.
+func TestClusterIngressRoom(t *testing.T) {
+	in := ingressInput(false)
+	in.ClusterNetworkPolicies = []*unstructured.Unstructured{aStandard(t, "p", `{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept, to: [{networks: [192.0.2.0/24]}]}],
+		ingress: [{action: Accept, from: [{namespaces: {}}]}, {action: Deny, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}}]}]}`)}
+	deny := "Admin clusternetworkpolicy:p spec.ingress[1] Deny 1 *: app=db any"
+	closed := "Admin clusternetworkpolicy:p spec.ingress[1] Deny broken 0  any"
+	for what, c := range map[string]struct {
+		rules, sets, entries int
+		want                 string
+	}{"all": {3, 3, 1000, deny}, "rules": {2, 3, 1000, closed}, "sets": {3, 2, 1000, closed}, "entries": {3, 3, 12, closed}} {
+		compiler := New()
+		compiler.cluster.room.rules, compiler.cluster.room.sets, compiler.cluster.entries = c.rules, c.sets, c.entries
+		s := compiler.Compile(in)
+		v := viewOf(s, "a")
+		diff.Error(t, []string{"isolated by ", "Admin clusternetworkpolicy:p spec.ingress[0] Accept 1 *: * any", c.want}, ingressTexts(v), what)
+		if len(v.Rules.Admin) != 1 || v.Rules.Admin[0].Broken || (len(s.Problems) > 0) != (c.want == closed) {
+			t.Errorf("%s: %v %v", what, v.Rules.Admin, problemTexts(s))
+		}
+		if v.Ingress != viewOf(s, "c").Ingress {
+			t.Errorf("%s: not shared", what)
+		}
+	}
+	in.PeersUnknown = true
+	v := viewOf(New().Compile(in), "a")
+	diff.Error(t, []string{"isolated by ", "Admin clusternetworkpolicy:p spec.ingress[0] Accept 1 *: * any", closed}, ingressTexts(v), "peers are not known")
+}
+
+// TestDeferKeepsIngress: a pod whose egress waits for names is judged for ingress at once, and known. A
+// later Defer is the same.
+func TestDeferKeepsIngress(t *testing.T) {
+	np := aNet(t, "np", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 80}]}]}")
+	own := []*v1alpha1.FQDNNetworkPolicy{aPolicy("own", "", aRule("www.example.org"))}
+	web := policy.PodRef{Namespace: "shop", Name: "a", UID: aPod("a", "", "10.0.0.1").UID}
+	waiting := map[policy.PodRef]bool{web: true}
+	for what, before := range map[string]func(*Input){
+		"a pod that comes":        func(in *Input) { in.Pods = in.Pods[1:] },
+		"a pod that was there":    func(in *Input) { in.NetworkPolicies = nil },
+		"a pod with other rules":  func(in *Input) { in.NetworkPolicies = []*networkingv1.NetworkPolicy{aNet(t, "np", "ingress: []")} },
+		"a pod with the same":     func(*Input) {},
+		"a pod of all namespaces": func(in *Input) { in.EnforceNetworkPolicies = false },
+	} {
+		c, in := New(), ingressInput(true, np)
+		before(&in)
+		last := c.Compile(in)
+		in = ingressInput(true, np)
+		in.Policies = own
+		now := c.Compile(in)
+		got := now.Defer(last, waiting)
+		v := got.View(addr("10.0.0.1"))
+		if v == nil || v.Pod.PodRef != web || v.InForce() || v.Ingress != now.ViewOf(web).Ingress || got == now || !now.Isolates(web) {
+			t.Errorf("%s: %v", what, v)
+			continue
+		}
+		owner, known := got.Pod(addr("10.0.0.1"))
+		if !known || owner != web || !slices.ContainsFunc(got.Pods(), func(p policy.Pod) bool { return p.PodRef == web }) {
+			t.Errorf("%s: the pod is not known", what)
+		}
+		if again := now.Defer(got, waiting); again.ViewOf(web) != v || !again.SameButPeers(got) {
+			t.Errorf("%s: another view the second time", what)
+		}
+		in.NetworkPolicies = nil
+		if gone := c.Compile(in).Defer(got, waiting); gone.ViewOf(web) != nil && gone.ViewOf(web).Ingress != nil || gone.Isolates(web) {
+			t.Errorf("%s: %v without the NetworkPolicy", what, gone.ViewOf(web))
 		}
 	}
 }

@@ -72,6 +72,7 @@ func netDump(s *policy.Snapshot) string {
 	for _, v := range s.Views {
 		fmt.Fprintln(&b, v.Pod, v.Pod.Ports, v.NetworkPolicies)
 		fmt.Fprintln(&b, strings.Join(ruleTexts(v), "\n"))
+		fmt.Fprintln(&b, strings.Join(ingressTexts(v), "\n"))
 	}
 	fmt.Fprintln(&b, strings.Join(setTexts(s), "\n"))
 	fmt.Fprintln(&b, s.Problems)
@@ -85,7 +86,7 @@ func TestPeerHistories(t *testing.T) {
 	rounds := short.Rounds(40, 40, 400)
 	for seed := range uint64(rounds) {
 		d := netDice{rand.New(rand.NewPCG(seed, 13))}
-		in, c := d.input(), New()
+		in, c := d.withStandards(d.input()), New()
 		for range 40 {
 			in = d.change(in)
 		}
@@ -93,14 +94,14 @@ func TestPeerHistories(t *testing.T) {
 		lastIn := in
 		for step := range 25 {
 			for range d.IntN(4) {
-				in = d.change(in)
+				in = d.changeIngress(in)
 			}
 			s, fresh := c.Compile(in), New().Compile(in)
 			diff.Fatal(t, netDump(fresh), netDump(s), "seed", seed, "step", step)
 			if step%8 == 7 {
 				compareWithTwin(t, in, s)
 			}
-			if len(c.egress.known) > len(in.NetworkPolicies) || len(c.sets) != len(s.PeerSets) || len(c.egress.unions) > len(s.Views) {
+			if len(c.egress.known) > len(in.NetworkPolicies) || len(c.sets) != len(s.PeerSets) || len(c.egress.unions) > len(s.Views) || len(c.ingress.unions) > len(s.Views) || len(c.ingresses) > len(s.Views) {
 				t.Fatalf("seed %d, step %d: the compiler keeps %d NetworkPolicies, %d sets and %d unions", seed, step, len(c.egress.known), len(c.sets), len(c.egress.unions))
 			}
 			k, n := comparePointers(t, lastIn, last, in, s)
@@ -130,18 +131,24 @@ func comparePointers(t *testing.T, lastIn Input, last *policy.Snapshot, in Input
 	selecting := func(in Input, v *policy.View) string {
 		var out []string
 		for _, n := range in.NetworkPolicies {
-			if (netTwin{in}).counts(n) && n.Namespace == v.Pod.Namespace && twinSelects(&n.Spec.PodSelector, v.Pod.Labels) {
+			if w := (netTwin{in}); w.selectsFor(n, &v.Pod, false) || w.selectsFor(n, &v.Pod, true) {
 				text, err := json.Marshal(n.Spec)
 				fatal.If(t, err)
 				out = append(out, n.Name+string(text))
 			}
 		}
 		slices.Sort(out)
-		return strings.Join(out, "\n")
+		for _, p := range in.ClusterNetworkPolicies {
+			text, err := json.Marshal(p)
+			fatal.If(t, err)
+			out = append(out, string(text))
+		}
+		return fmt.Sprint(in.EnforceNetworkPolicies, in.Namespaces[v.Pod.Namespace], len(in.Policies), strings.Join(out, "\n"))
 	}
 	for _, v := range s.Views {
 		was := last.ViewOf(v.Pod.PodRef)
-		if was == nil || !was.Pod.Same(&v.Pod) || !slices.Equal(was.Policies, v.Policies) || selecting(lastIn, was) != selecting(in, v) {
+		joint := in.EnforceNetworkPolicies && strings.Contains(v.Pod.UID, "+") // its policies are those of its claimants
+		if was == nil || !was.Pod.Same(&v.Pod) || !slices.Equal(was.Policies, v.Policies) || joint || selecting(lastIn, was) != selecting(in, v) {
 			continue
 		}
 		diff.MustEqual(t, v, was, v.Pod, "the view without a change")
