@@ -32,7 +32,9 @@ type Options struct {
 	// Nodes enforces policies for nodes. ResolvConf is the file with the resolvers of the host.
 	Nodes      bool
 	ResolvConf string
-	Log        *slog.Logger
+	// EnforceNetworkPolicies enforces NetworkPolicies in both directions, for every pod of the node.
+	EnforceNetworkPolicies bool
+	Log                    *slog.Logger
 }
 
 // Cluster is the agent's connection to its cluster.
@@ -44,7 +46,8 @@ type Cluster struct {
 	// ClusterNetworkPolicies reads those of policy.networking.k8s.io, where they are served.
 	ClusterNetworkPolicies bool
 	// OwnNodeOnly watches the Node of this agent alone, in place of all Nodes: the cluster ranges of
-	// the Corefile protect the others. Policies for nodes and ClusterNetworkPolicies need all Nodes.
+	// the Corefile protect the others. Policies for nodes, ClusterNetworkPolicies and
+	// EnforceNetworkPolicies need all Nodes.
 	OwnNodeOnly bool
 	// CNIResults is the folder of the network plugins' results, "" for none.
 	CNIResults string

@@ -105,6 +105,8 @@ func TestArguments(t *testing.T) {
 		{"podRanges: [10.1.0.0/16, '2001:db8::/64']", []string{"--new-pods=Hold", "--pod-range=10.1.0.0/16", "--pod-range=2001:db8::/64", node}},
 		{"nodes: {enabled: true}", []string{"--new-pods=Hold", "--nodes", node}},
 		{"clusterNetworkPolicy: {enabled: true}", []string{"--new-pods=Hold", "--cluster-network-policy", node}},
+		{"networkPolicy: {enforce: Selected}", []string{"--new-pods=Hold", node}},
+		{"networkPolicy: {enforce: All}", []string{"--new-pods=Hold", "--enforce-network-policies", node}},
 		{"cluster: {watchNodes: true}", []string{"--new-pods=Hold", node}},
 		{"cluster: {watchNodes: null}", []string{"--new-pods=Hold", node}}, // as with the values of an earlier release
 		{"cluster: {watchNodes: false, ranges: [10.0.0.0/8]}", []string{"--new-pods=Hold", "--watch-nodes=false", node}},

@@ -22,6 +22,7 @@ newPods: Open
 podRanges: [10.244.1.0/24, "2001:db8:42:1::/64"]
 nodes: {enabled: true}
 clusterNetworkPolicy: {enabled: true}
+networkPolicy: {enforce: All}
 taint: {enabled: true}
 corefile:
   forward: {to: [kube-dns.kube-system, 192.0.2.53, "[2001:db8::53]:5353"], policy: sequential, timeout: 800ms, deadline: 3s, maxFails: 0, healthCheck: 500ms, maxConcurrent: 1000, forceTCP: true}

@@ -73,6 +73,7 @@ func (f *agentFlags) add(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&f.podRanges, "pod-range", nil, "the node's pod ranges (default: what its Node object says)")
 	fl.BoolVar(&f.Nodes, "nodes", false, "enforce policies for nodes on this node")
 	fl.StringVar(&f.ResolvConf, "resolv-conf", "/etc/resolv.conf", "the file with the resolvers of the host, which --nodes needs")
+	fl.BoolVar(&f.EnforceNetworkPolicies, "enforce-network-policies", false, "enforce NetworkPolicies in both directions for every pod of the node (default: their egress, for pods that Namegate's own kinds select)")
 	f.cluster.add(fl)
 	f.listen.add(fl)
 }
@@ -101,6 +102,9 @@ func (f *agentFlags) options() (agent.Options, error) {
 	}
 	if o.Nodes && !f.cluster.watchNodes {
 		return o, errors.New("--nodes needs the addresses of all Nodes, which each node reaches whatever its policies say; leave out --watch-nodes=false, or --nodes")
+	}
+	if o.EnforceNetworkPolicies && !f.cluster.watchNodes {
+		return o, errors.New("--enforce-network-policies needs the addresses of all Nodes; leave out --watch-nodes=false, or --enforce-network-policies")
 	}
 	addrs, err := f.listen.parse(inCluster)
 	if err != nil {

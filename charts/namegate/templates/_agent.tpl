@@ -28,6 +28,9 @@
 {{- if .Values.clusterNetworkPolicy.enabled }}
 - --cluster-network-policy
 {{- end }}
+{{- if eq .Values.networkPolicy.enforce "All" }}
+- --enforce-network-policies
+{{- end }}
 {{- if and (hasKey .Values.cluster "watchNodes") (not .Values.cluster.watchNodes) }}
 {{- include "namegate.checkOwnNode" . }}
 - --watch-nodes=false
@@ -56,6 +59,9 @@
 {{- end -}}
 {{- if .Values.clusterNetworkPolicy.enabled -}}
 {{- fail "cluster.watchNodes: ClusterNetworkPolicies need the addresses of all Nodes; set it to true, or clusterNetworkPolicy.enabled to false" -}}
+{{- end -}}
+{{- if eq .Values.networkPolicy.enforce "All" -}}
+{{- fail "cluster.watchNodes: networkPolicy.enforce All needs the addresses of all Nodes; set cluster.watchNodes to true, or networkPolicy.enforce to Selected" -}}
 {{- end -}}
 {{- if and (not .Values.corefile.text) (not .Values.cluster.ranges) -}}
 {{- fail "cluster.watchNodes: without the watch of all Nodes, only cluster.ranges keeps names outside the cluster from their addresses; set cluster.ranges to the ranges of Nodes, pods and Services" -}}
