@@ -54,7 +54,7 @@ func (a *agent) openDenials() error {
 		Snapshot: func() *policy.Snapshot { return a.rollout.Status().InForce },
 		Granted:  a.enforce.Grants().NamesOf, GrantedToAnybody: a.enforce.Grants().NamesOfAnybody,
 		Resolves: a.enforce.Resolves, CountsByName: a.enforce.CountsByName,
-		Reached: a.reached,
+		Reached: a.reached, Remote: func() []*policy.Pod { return a.rollout.Status().Applied.Input.Remote },
 	}
 	if a.audit != nil {
 		o.Log = a.audit.WriteFlow

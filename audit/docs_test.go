@@ -95,7 +95,10 @@ func documentedLines(t *testing.T) []string {
 		Verdict: WouldDeny, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("198.51.100.80:80"),
 		Names:  []FlowName{{Name: policytest.Name("mirror.test"), Asked: noon.Add(-2 * time.Second)}},
 		Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Policy: "workers", Name: "everything else", Path: "spec.egress[1]"}, Count: 1}
-	for _, f := range []*Flow{exampleFlow(t), again, another, bare, byRule, ofNode} {
+	toPod := &Flow{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Address: netip.MustParseAddr("10.244.1.17"), Workload: "app=cart,tier=front",
+		Verdict: Denied, Protocol: policy.TCP, Source: netip.MustParseAddr("10.244.2.9"), SourcePod: policy.PodRef{Namespace: "lab", Name: "probe"},
+		Dialled: netip.MustParseAddrPort("10.244.1.17:8080"), Reason: ReasonIsolated, Policies: []string{"shop/from-front"}, Count: 1}
+	for _, f := range []*Flow{exampleFlow(t), again, another, bare, byRule, ofNode, toPod} {
 		lines = append(lines, string(appendFlow(nil, nodeField("node-1"), f)))
 	}
 	return lines
@@ -183,7 +186,7 @@ func TestSchemaAndDocumentsAgree(t *testing.T) {
 	diff.Error(t, Verdicts(), verdicts, "the verdicts (-) and the schema's (+)")
 	slices.Sort(verdicts)
 	diff.Error(t, verdicts, slices.Compact(first("## Verdicts")), "the schema's verdicts (-) and docs/audit.md's (+)")
-	reasons := []string{string(ReasonRule), string(ReasonPorts), string(ReasonTranslated), string(ReasonExpired), string(ReasonBlocked), string(ReasonUnmatched), string(ReasonAnother), string(ReasonAddress)}
+	reasons := []string{string(ReasonRule), string(ReasonPorts), string(ReasonTranslated), string(ReasonExpired), string(ReasonBlocked), string(ReasonUnmatched), string(ReasonAnother), string(ReasonAddress), string(ReasonIsolated)}
 	diff.Error(t, reasons, enum(KindFlow, "reason"), "the reasons (-) and the schema's (+)")
 	slices.Sort(reasons)
 	diff.Error(t, reasons, first("## Reasons"), "the reasons (-) and docs/audit.md's (+)")
@@ -197,7 +200,7 @@ func TestSchemaRefuses(t *testing.T) {
 	published, err := audittest.Published()
 	fatal.If(t, err)
 	lines := documentedLines(t)
-	decision, denied, renewed, limited, flow, byRule := lines[0], lines[3], lines[4], lines[5], lines[7], lines[10]
+	decision, denied, renewed, limited, flow, byRule, toPod := lines[0], lines[3], lines[4], lines[5], lines[7], lines[10], lines[12]
 	for _, c := range []struct {
 		line, old, new string
 		later          bool
@@ -244,6 +247,15 @@ func TestSchemaRefuses(t *testing.T) {
 		{line: flow, old: `"protocol":"tcp"`, new: `"protocol":"any"`},
 		{line: flow, old: `"verdict":"denied"`, new: `"verdict":"allowed"`},
 		{line: flow, old: `"name":"www.example.org"`, new: `"name":""`},
+		{line: flow, old: `"direction":"egress",`, new: ``},
+		{line: flow, old: `"direction":"egress"`, new: `"direction":"ingress"`},
+		{line: flow, old: `"destination"`, new: `"source":{"address":"192.0.2.1"},"destination"`},
+		{line: flow, old: `"reason":"ports"`, new: `"reason":"isolated"`},
+		{line: toPod, old: `"direction":"ingress"`, new: `"direction":"in"`},
+		{line: toPod, old: `"source":{"address":"10.244.2.9","pod":"lab/probe"},`, new: ``},
+		{line: toPod, old: `"address":"10.244.2.9",`, new: ``},
+		{line: toPod, old: `"verdict":"denied"`, new: `"verdict":"would-deny"`},
+		{line: toPod, old: `"reason":"isolated"`, new: `"reason":"address"`},
 		{line: flow, old: `"reason"`, new: `"question":{},"reason"`, later: true},
 	} {
 		bad := strings.Replace(c.line, c.old, c.new, 1)

@@ -49,9 +49,11 @@ const (
 	// ReasonAddress: no pod of this node resolved the address; it was dialled as an
 	// address.
 	ReasonAddress FlowReason = "address"
+	// ReasonIsolated: NetworkPolicies isolate the pod for ingress, and none allows the connection.
+	ReasonIsolated FlowReason = "isolated"
 )
 
-// Flow is alike connections of one pod, or of the node, that were denied, or would be, or would not.
+// Flow is alike connections of or to one pod, or of the node, that were denied, or would be, or would not.
 type Flow struct {
 	Time    time.Time     // of the first
 	Last    time.Time     // of the last; equal to Time for one
@@ -67,6 +69,10 @@ type Flow struct {
 	// Dialled is the destination before any translation. The port is 0 for protocols
 	// that have none.
 	Dialled netip.AddrPort
+	// Source is where connections to the pod come from, as it reaches the pod, and SourcePod the pod
+	// there, as far as it is known. Source is not valid of connections that the subject began.
+	Source    netip.Addr
+	SourcePod policy.PodRef
 	// Names begin with the names that a match covers, then the newest; none if Reason is
 	// ReasonAddress.
 	Names []FlowName
@@ -76,10 +82,25 @@ type Flow struct {
 	Reason FlowReason
 	// Rule is the rule that decides, with ReasonRule alone.
 	Rule *policy.Rule
-	// Policies are the policies that select the pod, "namespace/name".
+	// Policies are the FQDNNetworkPolicies that select the pod, "namespace/name"; of connections to it the
+	// NetworkPolicies that isolate it.
 	Policies []string
 	// Count is how many there were that the kernel handed over.
 	Count uint64
+}
+
+// The directions of flows, as a line has them.
+const (
+	Egress  = "egress"
+	Ingress = "ingress"
+)
+
+// Direction returns Ingress for connections to the pod.
+func (f *Flow) Direction() string {
+	if f.Source.IsValid() {
+		return Ingress
+	}
+	return Egress
 }
 
 // Owner is the user and the group that a socket of the node belongs to. The zero value is unknown.

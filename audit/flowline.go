@@ -11,10 +11,20 @@ import (
 func appendFlow(b []byte, node string, f *Flow) []byte {
 	b = appendHead(b, flowHead, node, f.Time)
 	b = appendWord(b, "verdict", f.Verdict.String())
+	b = appendWord(b, "direction", f.Direction())
 	b = appendSubject(b, f.Pod, f.Workload, f.Owner)
 	b = f.Address.AppendTo(b)
 	b = append(b, `"}`...)
 	b = appendWord(b, "protocol", protocolWord(f.Protocol))
+	if f.Source.IsValid() {
+		b = append(b, `,"source":{"address":"`...)
+		b = f.Source.AppendTo(b)
+		b = append(b, '"')
+		if f.SourcePod.Name != "" {
+			b = appendField(b, "pod", f.SourcePod.String())
+		}
+		b = append(b, '}')
+	}
 	b = append(b, `,"destination":{"address":"`...)
 	b = f.Dialled.Addr().AppendTo(b)
 	b = append(b, '"')

@@ -37,7 +37,9 @@ type Line struct {
 	Renewed   string        `json:"renewed,omitempty"`
 	Limit     string        `json:"limit,omitempty"`
 
-	// Of flows.
+	// Of flows. Direction is Ingress for connections to the pod, which have a Source.
+	Direction   string           `json:"direction,omitempty"`
+	Source      *LineSource      `json:"source,omitempty"`
 	Destination *LineDestination `json:"destination,omitempty"`
 	Names       []LineName       `json:"names,omitempty"`
 	Reason      FlowReason       `json:"reason,omitempty"`
@@ -96,6 +98,12 @@ type LineGrant struct {
 type LineDestination struct {
 	Address string `json:"address"`
 	Port    uint16 `json:"port,omitempty"`
+}
+
+// LineSource is where connections to the pod of a line come from.
+type LineSource struct {
+	Address string `json:"address"`
+	Pod     string `json:"pod,omitempty"` // there, "namespace/name", as far as it is known
 }
 
 // LineName is a name under which a destination was seen.

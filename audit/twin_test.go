@@ -76,7 +76,13 @@ func flowLineOf(node string, f *Flow) Line {
 		Host:        lineHost(f.Pod, f.Owner, f.Address),
 		Protocol:    map[policy.Protocol]string{6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "ipv6-icmp"}[f.Protocol],
 		Destination: &LineDestination{f.Dialled.Addr().String(), f.Dialled.Port()},
-		Reason:      f.Reason, Policies: f.Policies, Count: f.Count}
+		Direction:   "egress", Reason: f.Reason, Policies: f.Policies, Count: f.Count}
+	if f.Source.IsValid() {
+		l.Direction, l.Source = "ingress", &LineSource{Address: f.Source.String()}
+		if f.SourcePod != (policy.PodRef{}) {
+			l.Source.Pod = f.SourcePod.String()
+		}
+	}
 	if l.Protocol == "" {
 		l.Protocol = fmt.Sprint(uint8(f.Protocol))
 	}
@@ -176,6 +182,12 @@ func randomFlow(t testing.TB, r *rand.Rand) *Flow {
 	}
 	if r.IntN(4) == 0 {
 		f.Pod, f.Workload, f.Owner = policy.NodeRef("n1"), "", Owner{Known: some(), UID: r.Uint32(), GID: r.Uint32()}
+	} else if r.IntN(4) == 0 {
+		f.Verdict, f.Source, f.Reason, f.Policies = Denied, addr(), ReasonIsolated, []string{"shop/closed"}
+		if some() {
+			f.SourcePod = policy.PodRef{Namespace: "lab", Name: "client", UID: "uid-3"}
+		}
+		return f
 	}
 	for range r.IntN(3) {
 		n := FlowName{Name: policytest.Name(fmt.Sprintf(`w%d."x\.y.test`, r.IntN(99))), Asked: moment()}

@@ -93,7 +93,7 @@ func (e emitter) facts(f Facts) {
 	}
 	for _, t := range f.Denied.Flows {
 		e.count("flows_total", "Connections that the kernel reported: denied, or with another verdict if Audit policies were enforced.",
-			t.Count, "verdict", t.Verdict.String(), "reason", string(t.Reason), "tier", t.Tier.String())
+			t.Count, "direction", t.Direction, "verdict", t.Verdict.String(), "reason", string(t.Reason), "tier", t.Tier.String())
 	}
 	e.count("flows_over_total", "Connections without a flow, because there were too many different ones.", f.Denied.Over)
 	e.count("flow_losses_total", "Events in which packets of denied connections were lost between the kernel and the agent.", f.Denied.Lost)

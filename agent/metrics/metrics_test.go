@@ -106,8 +106,9 @@ func TestMetrics(t *testing.T) {
 		f.Proxy.Types[i].Type = string(rune('a' + i)) // each its own
 	}
 	counts := map[denial.Total]uint64{
-		{Verdict: audit.Denied, Reason: audit.ReasonPorts}: 34, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress}: 35,
-		{Verdict: audit.WouldAllow, Reason: audit.ReasonRule, Tier: policy.Admin}: 60,
+		{Direction: audit.Egress, Verdict: audit.Denied, Reason: audit.ReasonPorts}: 34, {Direction: audit.Egress, Verdict: audit.WouldDeny, Reason: audit.ReasonAddress}: 35,
+		{Direction: audit.Ingress, Verdict: audit.Denied, Reason: audit.ReasonIsolated}:                    66,
+		{Direction: audit.Egress, Verdict: audit.WouldAllow, Reason: audit.ReasonRule, Tier: policy.Admin}: 60,
 	}
 	for i, of := range f.Denied.Flows {
 		f.Denied.Flows[i].Count = counts[of]

@@ -31,6 +31,8 @@ type Options struct {
 	Packets nflog.Interface
 	// Snapshot returns the snapshot in force, nil before the first.
 	Snapshot func() *policy.Snapshot
+	// Remote returns the pods of other nodes, by which sources of connections are named; nil: none are.
+	Remote func() []*policy.Pod
 	// Memory has the answers that opened nothing.
 	Memory *recent.Memory
 	// Granted returns by which names an address is open to a pod, or was; nil for none.
@@ -56,10 +58,11 @@ type Options struct {
 
 // Total is how many connections there were.
 type Total struct {
-	Verdict audit.FlowVerdict
-	Reason  audit.FlowReason
-	Tier    policy.Tier // of the rule with ReasonRule
-	Count   uint64
+	Direction string
+	Verdict   audit.FlowVerdict
+	Reason    audit.FlowReason
+	Tier      policy.Tier // of the rule with ReasonRule
+	Count     uint64
 }
 
 // Denials turns packets into flows. Run must be called once; the other methods may be
@@ -124,9 +127,15 @@ func (d *Denials) Run(ctx context.Context) error {
 // take takes a packet in.
 func (d *Denials) take(p nflog.Packet) {
 	snap := d.o.Snapshot() // before mu: holders of the snapshot's lock may ask for totals
+	var remote []*policy.Pod
+	if p.Prefix == nflog.PrefixIngress && d.o.Remote != nil {
+		remote = d.o.Remote()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
+	case p.Prefix == nflog.PrefixIngress:
+		d.deniedIngress(snap, p, remote)
 	case p.Prefix == nflog.PrefixReached:
 		if len(d.reached) >= maxWaiting { // of packets that were not logged again
 			clear(d.reached)
@@ -221,16 +230,21 @@ func (d *Denials) count(snap *policy.Snapshot, p nflog.Packet, reached netip.Add
 	} else if at.pod = pod; !known {
 		return
 	}
-	t, began := d.flows.at(at, p.Time)
+	d.add(at, p.Time, func() audit.Flow { return d.flow(view, at, p, reached, by) })
+}
+
+// add counts one connection. describe says what there is to say of it. The caller holds mu.
+func (d *Denials) add(at key, when time.Time, describe func() audit.Flow) {
+	t, began := d.flows.at(at, when)
 	if t == nil {
 		d.over++
 		return
 	}
-	if began || p.Time.Sub(t.judged) >= judgedFor {
-		t.judge(d.flow(view, at, p, reached, by))
+	if began || when.Sub(t.judged) >= judgedFor {
+		t.judge(describe())
 	}
 	d.totals[total(&t.flow)]++
-	if first := t.add(p.Time); first {
+	if first := t.add(when); first {
 		d.o.Log(t.line(1))
 	}
 }
@@ -272,14 +286,14 @@ var reasons = []audit.FlowReason{
 
 // total is the Total of the flow, without the count.
 func total(f *audit.Flow) Total {
-	t := Total{Verdict: f.Verdict, Reason: f.Reason}
+	t := Total{Direction: f.Direction(), Verdict: f.Verdict, Reason: f.Reason}
 	if f.Rule != nil {
 		t.Tier = f.Rule.Tier
 	}
 	return t
 }
 
-// Totals returns how many connections there were by verdict, reason and tier, each that
+// Totals returns how many connections there were by direction, verdict, reason and tier, each that
 // there can be, always in the same order. They only grow.
 func (d *Denials) Totals() []Total {
 	d.mu.Lock()
@@ -290,13 +304,16 @@ func (d *Denials) Totals() []Total {
 		out = append(out, t)
 	}
 	for v := audit.Denied; v <= audit.WouldAllow; v++ {
-		add(Total{Verdict: v, Reason: audit.ReasonRule, Tier: policy.Admin})
-		add(Total{Verdict: v, Reason: audit.ReasonRule, Tier: policy.Namespace})
+		add(Total{Direction: audit.Egress, Verdict: v, Reason: audit.ReasonRule, Tier: policy.Admin})
+		add(Total{Direction: audit.Egress, Verdict: v, Reason: audit.ReasonRule, Tier: policy.Namespace})
 		for _, r := range reasons {
-			add(Total{Verdict: v, Reason: r})
+			add(Total{Direction: audit.Egress, Verdict: v, Reason: r})
 		}
-		add(Total{Verdict: v, Reason: audit.ReasonRule, Tier: policy.Baseline})
+		add(Total{Direction: audit.Egress, Verdict: v, Reason: audit.ReasonRule, Tier: policy.Baseline})
 	}
+	add(Total{Direction: audit.Ingress, Verdict: audit.Denied, Reason: audit.ReasonRule, Tier: policy.Admin})
+	add(Total{Direction: audit.Ingress, Verdict: audit.Denied, Reason: audit.ReasonIsolated})
+	add(Total{Direction: audit.Ingress, Verdict: audit.Denied, Reason: audit.ReasonRule, Tier: policy.Baseline})
 	return out
 }
 

@@ -185,6 +185,7 @@ func cover(v *policy.View, at key, decides *policy.Rule, n fqdn.Name) (best *pol
 // key identifies a flow.
 type key struct {
 	pod      policy.PodRef
+	source   netip.Addr // of connections to the pod
 	dialled  netip.AddrPort
 	protocol policy.Protocol
 	verdict  audit.FlowVerdict

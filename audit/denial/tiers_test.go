@@ -130,7 +130,7 @@ func TestDeniedWhereItIsReached(t *testing.T) {
 	w.denied("a", "tcp", "10.96.0.10:443") // not translated
 	w.expect("denied a tcp 10.96.0.9:443 rule Admin pastes-enforce spec.egress[1] x1 []", "denied a tcp 10.96.0.10:443 address x1 []")
 	for _, total := range w.denials.Totals() {
-		if want := total.Verdict == audit.Denied && total.Reason == audit.ReasonRule && total.Tier == policy.Admin; (total.Count == 1) != want && total.Reason != audit.ReasonAddress {
+		if want := total.Direction == audit.Egress && total.Verdict == audit.Denied && total.Reason == audit.ReasonRule && total.Tier == policy.Admin; (total.Count == 1) != want && total.Reason != audit.ReasonAddress {
 			t.Errorf("%+v", total)
 		}
 	}

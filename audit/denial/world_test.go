@@ -144,7 +144,7 @@ func (w *world) audited(pod, proto, to string) {
 	w.pass(settle)
 }
 
-// text renders a flow: VERDICT POD PROTOCOL DESTINATION REASON [TIER POLICY RULE] xCOUNT [names].
+// text renders a flow: VERDICT POD [from SOURCE] PROTOCOL DESTINATION REASON [TIER POLICY RULE] xCOUNT [names].
 func text(f audit.Flow) string {
 	var names []string
 	for _, n := range f.Names {
@@ -161,7 +161,11 @@ func text(f audit.Flow) string {
 	if r := f.Rule; r != nil {
 		reason += fmt.Sprintf(" %v %s %s", r.Tier, r.Policy, cmp.Or(r.Name, r.Path))
 	}
-	return fmt.Sprintf("%s %s %s %s %s x%d [%s]", f.Verdict, f.Pod.Name, f.Protocol, f.Dialled, reason, f.Count, strings.Join(names, "; "))
+	pod := f.Pod.Name
+	if f.Source.IsValid() {
+		pod += " from " + cmp.Or(f.SourcePod.Name, f.Source.String())
+	}
+	return fmt.Sprintf("%s %s %s %s %s x%d [%s]", f.Verdict, pod, f.Protocol, f.Dialled, reason, f.Count, strings.Join(names, "; "))
 }
 
 // expect asserts the lines since the last call.

@@ -146,9 +146,17 @@ var openedWords = map[string]string{
 	audit.Unanswered:   "kept open without an answer",
 }
 
-// flowWords says where to, under which name, how often and why.
+// flowWords says where from, where to, under which name, how often and why.
 func flowWords(l *audit.Line) string {
-	words := []string{l.Protocol, hostPort(l.Destination.Address, l.Destination.Port)}
+	words := []string{l.Protocol}
+	if s := l.Source; s != nil {
+		words = append(words, "from", s.Address)
+		if s.Pod != "" {
+			words = append(words, "("+s.Pod+")")
+		}
+		words = append(words, "to")
+	}
+	words = append(words, hostPort(l.Destination.Address, l.Destination.Port))
 	var names []string
 	for _, n := range l.Names {
 		name := n.Name
@@ -185,5 +193,6 @@ var reasonWords = map[audit.FlowReason]string{
 	audit.ReasonBlocked:    "- blocked by the guard against rebinding",
 	audit.ReasonUnmatched:  "- no match covers the name",
 	audit.ReasonAnother:    "- this pod never asked for the name",
+	audit.ReasonIsolated:   "- no NetworkPolicy allows it",
 	audit.ReasonAddress:    "- never resolved here: dialled by address",
 }

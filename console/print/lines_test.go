@@ -57,6 +57,19 @@ func TestLinesExample(t *testing.T) {
 	golden.Compare(t, "audit-example", out.String())
 }
 
+// TestLinesOfIngress: a line of a connection to a pod names its source.
+func TestLinesOfIngress(t *testing.T) {
+	for line, want := range map[string]string{
+		consoletest.IngressLine: " tcp from 10.1.0.20 (pay/cart-7d9f) to 10.1.0.10:8080 - no NetworkPolicy allows it\n",
+		strings.Replace(consoletest.IngressLine, `,"pod":"pay/cart-7d9f"`, "", 1): " tcp from 10.1.0.20 to 10.1.0.10:8080 - no NetworkPolicy allows it\n",
+	} {
+		p, out, _ := printed(FormatTable, false)
+		if fatal.If(t, p.Line([]byte(line), false)); !strings.HasSuffix(out.String(), want) {
+			t.Errorf("%s", out)
+		}
+	}
+}
+
 // TestLinesOfRules: a line of the log for people names the rule of a policy, or its tier.
 func TestLinesOfRules(t *testing.T) {
 	tierOf := map[string]string{"shop/base": "Namespace", "no-pastes": "Admin", "a cluster policy (Admin)": "Admin"}

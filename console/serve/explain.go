@@ -130,11 +130,14 @@ func (r *request) allPods() iter.Seq[*policy.Pod] {
 	}
 }
 
-// flows returns the pod's denied flows without names that only other pods asked for and
+// flows returns the pod's denied flows without sources and names that only other pods asked for
 // that the caller may not see.
 func (r *request) flows(ref policy.PodRef) []audit.Flow {
 	flows := slices.Clone(r.Live.Denied(ref))
 	for i := range flows {
+		if !seesPod(flows[i].SourcePod, r.sees) {
+			flows[i].SourcePod = policy.PodRef{}
+		}
 		flows[i].Names = slices.DeleteFunc(slices.Clone(flows[i].Names), func(n audit.FlowName) bool {
 			return n.Pod.Name != "" && !seesPod(n.Pod, r.sees)
 		})

@@ -9,8 +9,8 @@ import (
 	"github.com/namegate/namegate/console/explain"
 )
 
-// redact returns a line, which was read as l, as the caller may see it: without the names that only pods asked for
-// whose namespace may not be seen, and with "a cluster policy (Admin)" in place of a policy that may not be read.
+// redact returns a line, which was read as l, as the caller may see it: without sources and names that only pods asked
+// for whose namespace may not be seen, and with "a cluster policy (Admin)" in place of a policy that may not be read.
 // Nothing is left of a line where that cannot be done. What is left begins as the log's lines do: people look for that.
 func redact(line []byte, l *audit.Line, sees func(string) bool, seesCluster func(standard bool) bool) []byte {
 	changed := false
@@ -24,6 +24,9 @@ func redact(line []byte, l *audit.Line, sees func(string) bool, seesCluster func
 		if id := hide(m.Policy, ""); id != m.Policy {
 			m.Policy, m.Path, m.Match = id, "", ""
 		}
+	}
+	if s := l.Source; s != nil && s.Pod != "" && !seesPod(refOf(s.Pod), sees) {
+		s.Pod, changed = "", true
 	}
 	var shown []int // of the names
 	for i, n := range l.Names {
@@ -61,6 +64,7 @@ func redact(line []byte, l *audit.Line, sees func(string) bool, seesCluster func
 		kept = append(kept, names[i])
 	}
 	replace(fields, "names", kept, len(kept) > 0)
+	replace(fields, "source", l.Source, l.Source != nil)
 	replace(fields, "matches", l.Matches, len(l.Matches) > 0)
 	replace(fields, "policies", slices.Compact(l.Policies), len(l.Policies) > 0) // of which several may have no name
 	replace(fields, "policy", l.Policy, l.Policy != "")

@@ -93,6 +93,17 @@ func TestCutLinesBeginAlike(t *testing.T) {
 	}
 }
 
+// TestSourcesAreHidden: who may not see the namespace of a source sees its address.
+func TestSourcesAreHidden(t *testing.T) {
+	w := consoletest.New("node-1")
+	w.Recent = []byte(consoletest.IngressLine)
+	if got := askedFor(t, w.Agent("", consoletest.Some{"shop"}), "namespace=shop"); strings.Contains(got, "pay") || !strings.Contains(got, `"source":{"address":"10.1.0.20"}`) {
+		t.Errorf("%s", got)
+	}
+	diff.Equal(t, string(w.Recent), askedFor(t, w.Agent("", consoletest.Some{"shop", "pay"}), "namespace=shop"), "who sees both gets")
+	diff.Equal(t, "", askedFor(t, w.Agent("", consoletest.Some{"pay"}), "namespace=pay"), "who sees the source alone gets")
+}
+
 // TestFailureIsTheNodes: why policies are not in force may be about anybody's pods.
 func TestFailureIsTheNodes(t *testing.T) {
 	w := consoletest.New("node-1")

@@ -115,6 +115,9 @@ func (l *Log) Add(line audit.Line) error {
 	if line.Host != nil {
 		return l.node(line)
 	}
+	if line.Source != nil { // no rule for egress is about it
+		return nil
+	}
 	w, err := l.workload(line.Pod)
 	if err != nil {
 		return err

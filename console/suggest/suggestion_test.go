@@ -139,6 +139,14 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
+// TestNoRulesForIngress: of connections to a pod nothing is suggested.
+func TestNoRulesForIngress(t *testing.T) {
+	l := logOf(t, `{"kind":"flow","verdict":"denied","direction":"ingress","pod":`+cart+`,"protocol":"tcp","source":{"address":"10.244.2.9"},"destination":{"address":"10.244.1.17","port":80},"reason":"isolated","count":1}`)
+	if s, common := l.Suggest(Options{}), l.SuggestCluster(ClusterOptions{Namespaces: 1}); len(s.objects())+len(s.Parts)+len(common.objects()) > 0 {
+		t.Errorf("%+v, %+v", s, common)
+	}
+}
+
 // TestCommentsHoldNothingOfALog that could end them.
 func TestCommentsHoldNothingOfALog(t *testing.T) {
 	p := Part{Namespace: "shop", Selector: "app=cart", Notes: []string{"a\nb\u2028c\x1b[1m"}}

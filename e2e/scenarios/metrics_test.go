@@ -99,7 +99,7 @@ func TestMetricsMove(t *testing.T) {
 	}
 	s.until("the denied connection is counted, by why it was", func(int) bool {
 		now := s.samples()
-		return now["namegate_denied_packets_total"] != before["namegate_denied_packets_total"] && now[`namegate_flows_total{reason="address",tier="Namespace",verdict="denied"}`] == "1"
+		return now["namegate_denied_packets_total"] != before["namegate_denied_packets_total"] && now[`namegate_flows_total{direction="egress",reason="address",tier="Namespace",verdict="denied"}`] == "1"
 	})
 	s.until("written lines are counted", func(int) bool {
 		return s.samples()["namegate_audit_written_lines_total"] != before["namegate_audit_written_lines_total"]

@@ -236,6 +236,10 @@ func Line(second int, pod, verdict string) string {
 	return fmt.Sprintf(`{"v":1,"kind":"dns","time":%q,"node":"node-1","verdict":%q,"pod":{"namespace":%q,"name":%q,"ip":"10.1.0.10"},"question":{"name":"x%d.test","type":"A","class":"IN"},"rcode":"NOERROR","latency_us":1,"protocol":"udp"}`+"\n", at, verdict, ns, name, second)
 }
 
+// IngressLine is a denied connection from a pod of pay to one of shop.
+const IngressLine = `{"v":1,"kind":"flow","time":"2026-05-01T12:00:00.250000Z","node":"node-1","verdict":"denied","direction":"ingress","pod":{"namespace":"shop","name":"cart-7d9f","ip":"10.1.0.10"},` +
+	`"protocol":"tcp","source":{"address":"10.1.0.20","pod":"pay/cart-7d9f"},"destination":{"address":"10.1.0.10","port":8080},"reason":"isolated","policies":["shop/closed"],"count":1}` + "\n"
+
 // HostLine is a denied connection of a process of the node.
 const HostLine = `{"v":1,"kind":"flow","time":"2026-05-01T12:00:00.250000Z","node":"node-1","verdict":"would-deny","host":{"uid":42,"gid":7,"ip":"192.0.2.7"},` +
 	`"protocol":"tcp","destination":{"address":"198.51.100.80","port":80},"names":[{"name":"mirror.test","pod":"node node-1"}],"reason":"rule","tier":"Admin","policy":"workers","rule":"rest","count":1}` + "\n"
