@@ -99,7 +99,7 @@ func (a *agent) statusOf(node string, r rollout.Status) console.Status {
 		s.Audit = &console.AuditStatus{Written: a.audit.Written(), Dropped: a.audit.Dropped()}
 	}
 	for _, t := range a.denials.Totals() {
-		s.Flows = append(s.Flows, console.FlowTotal{Verdict: t.Verdict.String(), Reason: string(t.Reason), Tier: t.Tier.String(), Count: t.Count})
+		s.Flows = append(s.Flows, console.FlowTotal{Direction: t.Direction, Verdict: t.Verdict.String(), Reason: string(t.Reason), Tier: t.Tier.String(), Count: t.Count})
 	}
 	return s
 }

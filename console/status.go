@@ -52,12 +52,13 @@ type FailedPath struct {
 	Path string `json:"path"`
 }
 
-// FlowTotal counts connections of one verdict, reason and tier.
+// FlowTotal counts connections of one direction, verdict, reason and tier.
 type FlowTotal struct {
-	Verdict string `json:"verdict"`
-	Reason  string `json:"reason"`
-	Tier    string `json:"tier"`
-	Count   uint64 `json:"count"`
+	Direction string `json:"direction"`
+	Verdict   string `json:"verdict"`
+	Reason    string `json:"reason"`
+	Tier      string `json:"tier"`
+	Count     uint64 `json:"count"`
 }
 
 // AuditStatus counts the lines of the audit log.

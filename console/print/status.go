@@ -179,7 +179,11 @@ func (s *status) counts(say func(string, colour, string, ...any)) {
 			if f.Reason == string(audit.ReasonRule) {
 				tier = " (" + f.Tier + ")"
 			}
-			say(f.Verdict, verdictColours[f.Verdict], "%d by reason %s%s", f.Count, f.Reason, tier)
+			to := ""
+			if f.Direction == audit.Ingress {
+				to = " to pods"
+			}
+			say(f.Verdict, verdictColours[f.Verdict], "%d%s by reason %s%s", f.Count, to, f.Reason, tier)
 		}
 	}
 	if s.Audit != nil {

@@ -75,20 +75,26 @@ func TestLinesAreFiltered(t *testing.T) {
 		chained.Chain, chained.Matches, chained.Pod.Workload = []string{"edge.cdn.test"}, nil, ""
 		ruled := flow("pay/till-1", "192.0.2.30", "paste.test")
 		ruled.Reason, ruled.Tier, ruled.Policy, ruled.Rule, ruled.Policies = "rule", "Admin", "no-pastes", "pastes", nil
-		one.Log(dns("shop/cart-1", "www.example.org", "allowed"), flow("shop/cart-1", "192.0.2.9", "bank.test"), chained, ruled)
+		ingress := flow("lab/db-1", "10.1.0.10", "")
+		ingress.Direction, ingress.Source, ingress.Names, ingress.Policies = audit.Ingress, &audit.LineSource{Address: "10.2.0.7", Pod: "shop/client"}, nil, []string{"lab/closed"}
+		one.Log(ingress, dns("shop/cart-1", "www.example.org", "allowed"), flow("shop/cart-1", "192.0.2.9", "bank.test"), chained, ruled)
 		synctest.Wait()
 		for query, want := range map[string][]string{
-			"":                        {"paste.test", "alias.test", "bank.test", "www.example.org"},
+			"":                        {"paste.test", "alias.test", "bank.test", "www.example.org", "from 10.2.0.7"},
 			"namespace=shop":          {"bank.test", "www.example.org"},
 			"namespace=sho":           nil,
-			"workload=app":            {"paste.test", "bank.test", "www.example.org"},
+			"workload=app":            {"paste.test", "bank.test", "www.example.org", "from 10.2.0.7"},
 			"workload=Pod/till":       {"alias.test"},
 			"workload=till-1":         {"paste.test", "alias.test"},
 			"name=example":            {"www.example.org"},
+			"name=10.2.0":             {"from 10.2.0.7"},
+			"name=shop/client":        {"from 10.2.0.7"},
+			"name=10.1.0.10":          {"from 10.2.0.7"},
+			"policy=lab/closed":       {"from 10.2.0.7"},
 			"name=CDN":                {"alias.test"},
 			"name=192.0.2.9":          {"bank.test"},
-			"verdict=denied":          {"paste.test", "bank.test"},
-			"verdict=allowed,denied":  {"paste.test", "bank.test", "www.example.org"},
+			"verdict=denied":          {"paste.test", "bank.test", "from 10.2.0.7"},
+			"verdict=allowed,denied":  {"paste.test", "bank.test", "www.example.org", "from 10.2.0.7"},
 			"verdict=unmatched":       {"alias.test"},
 			"kind=dns":                {"alias.test", "www.example.org"},
 			"policy=shop/base":        {"bank.test", "www.example.org"},
@@ -108,7 +114,7 @@ func TestLinesAreFiltered(t *testing.T) {
 			}
 			more = lines.More
 		}
-		diff.Error(t, []string{"4", "3", "2", "1"}, pages)
+		diff.Error(t, []string{"5", "4", "3", "2", "1"}, pages)
 		for _, query := range []string{"verdict=no", "kind=no", "before=x", "limit=0", "limit=100000"} {
 			if status, message := o.get(t, "/api/lines?"+query, nil); status != http.StatusBadRequest || !strings.Contains(message, "write ") {
 				t.Errorf("%s: %d %s", query, status, message)

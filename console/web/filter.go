@@ -34,10 +34,13 @@ func (f *filter) wants(l *audit.Line) bool {
 		(f.name == "" || hasName(l, f.name)) && (f.policy == "" || hasPolicy(l, f.policy))
 }
 
-// hasName tells whether a part is in a name of a line, or in a flow's destination.
+// hasName tells whether a part is in a name of a line, or in a flow's source or destination.
 func hasName(l *audit.Line, part string) bool {
 	if l.Kind == audit.KindDNS {
 		return strings.Contains(l.Question.Name, part) || slices.ContainsFunc(l.Chain, func(n string) bool { return strings.Contains(n, part) })
+	}
+	if s := l.Source; s != nil && (strings.Contains(s.Address, part) || strings.Contains(s.Pod, part)) {
+		return true
 	}
 	return strings.Contains(l.Destination.Address, part) ||
 		slices.ContainsFunc(l.Names, func(n audit.LineName) bool { return strings.Contains(n.Name, part) })

@@ -170,7 +170,9 @@ func (o *opened) names(t *testing.T, query string) (out []string) {
 		t.Errorf("%s: %d %s", query, status, message)
 	}
 	for _, l := range lines.Lines {
-		if l.Line.Kind == audit.KindFlow {
+		if s := l.Line.Source; s != nil {
+			out = append(out, "from "+s.Address)
+		} else if l.Line.Kind == audit.KindFlow {
 			out = append(out, l.Line.Names[0].Name)
 		} else {
 			out = append(out, l.Line.Question.Name)

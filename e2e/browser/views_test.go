@@ -101,6 +101,24 @@ func TestLog(t *testing.T) {
 	}
 }
 
+// TestLogOfIngress: a line of a connection to a pod names its source, and asks why from there.
+func TestLogOfIngress(t *testing.T) {
+	f, p := shown(t, "#/log", desk)
+	p.wait("document.querySelector('tr[data-row]')")
+	line := object{"v": 1, "kind": "flow", "time": "2026-05-01T12:00:00.250000Z", "node": "node-1", "verdict": "denied", "direction": "ingress", "pod": object{"namespace": "shop", "name": "db-0", "ip": "10.1.0.10"},
+		"protocol": "tcp", "source": object{"address": "10.2.0.9", "pod": "lab/probe"}, "destination": object{"address": "10.1.0.10", "port": 5432}, "reason": "isolated", "policies": []string{"shop/closed"}, "count": 1}
+	f.set(func() { f.answers["explain"] = object{"text": "denied", "explanation": object{}} })
+	f.push("lines", object{"lines": []object{{"id": 100000, "text": "tcp from 10.2.0.9 (lab/probe) to 10.1.0.10:5432 - no NetworkPolicy allows it", "line": line}}})
+	p.shows("tr[data-row='100000'] .name", "from lab/probe to :5432")
+	p.click("tr[data-row='100000']")
+	p.shows("#panel-title", "lab/probe to shop/db-0:5432")
+	p.shows("#panel .facts", "ingress", "10.2.0.9", "shop/closed")
+	p.shows("#explained", "denied")
+	if want := "/api/explain?pod=shop%2Fdb-0&from=lab%2Fprobe&port=5432&protocol=tcp"; !f.wasAsked(want) || eval[bool](p, "document.querySelector('#write') !== null") {
+		t.Errorf("%s was not asked, or a policy is suggested", want)
+	}
+}
+
 func TestOlderLines(t *testing.T) {
 	f := newFake(t)
 	for i := range 450 {

@@ -262,8 +262,9 @@ func Busy() console.Status {
 		},
 		NetworkPolicies: 3, RemotePods: 38,
 		Proxy: stats.Proxy{Counters: stats.Counters[uint64]{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7}, ShedZone: 8},
-		Flows: []console.FlowTotal{{Verdict: "denied", Reason: "rule", Tier: "Admin", Count: 7}, {Verdict: "denied", Reason: "unmatched", Tier: "Namespace", Count: 12},
-			{Verdict: "denied", Reason: "address", Tier: "Namespace"}, {Verdict: "would-deny", Reason: "ports", Tier: "Namespace", Count: 3}},
+		Flows: []console.FlowTotal{{Direction: "egress", Verdict: "denied", Reason: "rule", Tier: "Admin", Count: 7}, {Direction: "egress", Verdict: "denied", Reason: "unmatched", Tier: "Namespace", Count: 12},
+			{Direction: "egress", Verdict: "denied", Reason: "address", Tier: "Namespace"}, {Direction: "egress", Verdict: "would-deny", Reason: "ports", Tier: "Namespace", Count: 3},
+			{Direction: "ingress", Verdict: "denied", Reason: "isolated", Tier: "Namespace", Count: 4}},
 		Audit: &console.AuditStatus{Written: 9, Dropped: 1},
 	}
 }

@@ -74,6 +74,12 @@ func TestEdges(t *testing.T) {
 	if got := tr.Since(0); len(got.Edges) != 0 {
 		t.Errorf("connections are counted twice: %+v", got.Edges)
 	}
+	ingress := flow(noon, "10.1.0.10", "denied")
+	ingress.Source = &audit.LineSource{Address: "10.1.0.20"}
+	tr.Add(ingress, noon)
+	if got := tr.Since(0); len(got.Edges) != 0 {
+		t.Errorf("a connection to the pod is one of it: %+v", got.Edges)
+	}
 }
 
 // TestSlidingHour: counts leave the hour and the rate, and an edge without counts ends.

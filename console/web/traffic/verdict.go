@@ -6,12 +6,12 @@ import (
 	"github.com/namegate/namegate/audit"
 )
 
-// VerdictOf returns the verdict of a line's edge; "" for a line that is of no edge, since another
-// line counts the same connections.
+// VerdictOf returns the verdict of a line's edge; "" for a line that is of no edge: another line
+// counts the same connections, or they are connections to the pod.
 func VerdictOf(l *audit.Line) string {
 	if l.Kind == audit.KindFlow {
-		if l.Verdict == audit.WouldAllow.String() {
-			return "" // a line with the verdict denied counts them too
+		if l.Verdict == audit.WouldAllow.String() || l.Source != nil {
+			return "" // of the former, a line with the verdict denied counts them too
 		}
 		return l.Verdict // the words are the same
 	}

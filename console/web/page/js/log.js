@@ -127,7 +127,7 @@ function row({ id, line, text }, order) {
     <td>${badge(line.verdict)}</td>
     <td class="clip pod" title=${who.text}>${who.pod ? html`<span class="dim">${who.namespace}/</span>${who.pod}` : who.text}</td>
     <td class="kind">${kind(line)}</td>
-    <td class="clip name" title=${to.name}>${to.name}${to.port ? html`<span class="dim">:${to.port}</span>` : nothing}${line.count > 1 ? html` <span class="times">× ${line.count}</span>` : nothing}</td>
+    <td class="clip name" title=${to.name}>${to.ingress ? html`<span class="dim">from </span>` : nothing}${to.name}${to.port ? html`<span class="dim">${to.ingress ? " to " : ""}:${to.port}</span>` : nothing}${line.count > 1 ? html` <span class="times">× ${line.count}</span>` : nothing}</td>
     <td class="clip wide result" title=${text}>${text}</td>
     <td class="wide dim">${line.node}</td>
     <td><button type="button" class="plain square" tabindex="-1" aria-label="Why, and what to write" @click=${(e) => { e.stopPropagation(); open(); }}>${icon("open")}</button></td>

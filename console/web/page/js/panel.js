@@ -42,14 +42,14 @@ function ask(path, params) {
 
 // openLine shows a line of the log.
 export function openLine(id, line, text) {
-  const who = subject(line), to = target(line);
+  const who = subject(line), to = target(line), port = to.port ? `:${to.port}` : "";
   open({
     key: `line:${id}`,
-    title: `${who.text} to ${to.name}${to.port ? `:${to.port}` : ""}`,
+    title: to.ingress ? `${to.name} to ${who.text}${port}` : `${who.text} to ${to.name}${port}`,
     verdict: line.verdict,
     body: () => facts(line, text),
-    explain: { ...(who.pod ? { pod: `${who.namespace}/${who.pod}` } : { node: who.node }), target: to.name, port: to.port || "", protocol: to.protocol },
-    suggest: { namespace: who.namespace, workload: who.workload },
+    explain: { ...(who.pod ? { pod: `${who.namespace}/${who.pod}` } : { node: who.node }), [to.ingress ? "from" : "target"]: to.name, port: to.port || "", protocol: to.protocol },
+    suggest: to.ingress ? undefined : { namespace: who.namespace, workload: who.workload },
   });
 }
 
@@ -60,7 +60,8 @@ function facts(line, text) {
     ["Kind", kind(line)],
     ["Workload", who.workload],
     ["Node", line.node],
-    ["Address", to.address],
+    ["Direction", line.direction],
+    [to.ingress ? "Source" : "Address", to.address],
     ["Names", (line.names ?? []).map((n) => n.name + (n.pod ? ` (asked by ${n.pod})` : "")).join(", ")],
     ["Policies", policiesOf(line).join(", ")],
     ["Rule", line.rule && [line.tier && `(${line.tier})`, line.policy, line.rule].filter(Boolean).join(" ")],

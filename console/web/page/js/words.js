@@ -79,11 +79,12 @@ export function subject(line) {
   return { namespace, pod: name, node: line.node, workload: workload || `Pod/${name}`, text: `${namespace}/${name}` };
 }
 
-// target is the name or address that a line leads to, and its port.
+// target is the name or address that a line leads to, and its port. Of a connection to a pod, name and
+// address are those of its source, and the port is the pod's.
 export function target(line) {
   if (line.question) return { name: line.question.name, port: 0 };
-  const d = line.destination ?? { address: "" };
-  return { name: line.names?.[0]?.name ?? d.address, address: d.address, port: d.port ?? 0, protocol: line.protocol };
+  const d = line.destination ?? { address: "" }, s = line.source;
+  return { name: s ? s.pod ?? s.address : line.names?.[0]?.name ?? d.address, address: (s ?? d).address, port: d.port ?? 0, protocol: line.protocol, ingress: Boolean(s) };
 }
 
 // kind is what a line is: the type of a query, or the protocol of a connection.
