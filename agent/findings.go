@@ -149,13 +149,25 @@ func ofStatus(snap *policy.Snapshot, s stats.Enforcer) (out []status.Finding) {
 	return out
 }
 
-// forPolicies repeats a finding for each policy that selects its pod.
+// forPolicies repeats a finding for each policy that selects its pod. One of a pod that only NetworkPolicies select,
+// which have no conditions, has no policy.
 func forPolicies(snap *policy.Snapshot, f status.Finding) (out []status.Finding) {
 	v := snap.ViewOf(f.Pod)
 	if v == nil {
 		return nil
 	}
-	for _, id := range slices.Concat(v.Policies, v.ClusterPolicies()) {
+	ids := slices.Concat(v.Policies, v.ClusterPolicies())
+	if v.Ingress != nil {
+		for r := range v.Ingress.Cluster() {
+			if !slices.Contains(ids, r.Policy) {
+				ids = append(ids, r.Policy)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		ids = []string{""}
+	}
+	for _, id := range ids {
 		f.Policy = id
 		out = append(out, f)
 	}

@@ -76,6 +76,25 @@ func TestFindingsOfClusterPolicies(t *testing.T) {
 	diff.Error(t, []string{"shop/base", "clusternetworkpolicy:a", "clusternetworkpolicy:b"}, got)
 }
 
+// TestFindingsOfIngress: a bridge that netfilter does not see is a finding of the policies with rules for connections
+// to the pod, and of no policy where only NetworkPolicies select it.
+func TestFindingsOfIngress(t *testing.T) {
+	view := func(name, addr string, in policy.Ingress) *policy.View {
+		return &policy.View{Pod: policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: name}, IPs: []netip.Addr{netip.MustParseAddr(addr)}}, Ingress: &in}
+	}
+	ruled := policy.Rules{Admin: []*policy.Rule{{Policy: "clusternetworkpolicy:a"}, {Policy: "clusternetworkpolicy:a"}}, Baseline: []*policy.Rule{{Policy: "clusternetworkpolicy:b"}}}
+	views := []*policy.View{view("cart", "10.1.0.10", policy.Ingress{Rules: ruled}), view("web", "10.1.0.11", policy.Ingress{NetworkPolicies: []string{"shop/closed"}})}
+	pods, owners, unseen := []policy.Pod{}, map[netip.Addr]policy.PodRef{}, []netip.Addr{}
+	for _, v := range views {
+		pods, unseen, owners[v.Pod.IPs[0]] = append(pods, v.Pod), append(unseen, v.Pod.IPs...), v.Pod.PodRef
+	}
+	var got []string
+	for _, f := range ofStatus(policy.NewSnapshot(policy.Snapshot{Views: views}, pods, owners), stats.Enforcer{Unseen: unseen}) {
+		got = append(got, f.Reason+" "+f.Pod.Name+" "+f.Policy)
+	}
+	diff.Error(t, []string{"BridgeNotFiltered cart clusternetworkpolicy:a", "BridgeNotFiltered cart clusternetworkpolicy:b", "BridgeNotFiltered web "}, got)
+}
+
 // TestFindingsBesideNetworkPolicies: what cluster policies accept beside a NetworkPolicy that limits egress
 // is a finding of its own, with the command that prints the NetworkPolicy to apply.
 func TestFindingsBesideNetworkPolicies(t *testing.T) {

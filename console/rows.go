@@ -14,8 +14,7 @@ type PodRow struct {
 	Enforcement string `json:"enforcement,omitempty"`
 	// Policies are the FQDNNetworkPolicies that select it.
 	Policies []string `json:"policies,omitempty"`
-	// NetworkPolicies are the ordinary ones that select it for egress; only of pods that
-	// policies select.
+	// NetworkPolicies are the ordinary ones that are evaluated for it, of both directions.
 	NetworkPolicies []string `json:"networkPolicies,omitempty"`
 	Workload        string   `json:"workload,omitempty"`
 	// Denied is how connections fail, Unmatched the reply to a question for a name that

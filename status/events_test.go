@@ -36,7 +36,7 @@ func (l *listener) take() (heard []string) {
 func TestEventsOfFindings(t *testing.T) {
 	l := &listener{}
 	policies := &State{Policies: listed(aPolicy("shop", "web"), aPolicy("shop", "api"))}
-	findings := []Finding{blocked("shop/web", "a"), blocked("shop/web", "b"), blocked("shop/api", "a"), blocked("shop/gone", "c")}
+	findings := []Finding{blocked("shop/web", "a"), blocked("shop/web", "b"), blocked("shop/api", "a"), blocked("shop/gone", "c"), blocked("", "d")}
 	emit(l, sortedFindings(findings), policies)
 	want := []string{
 		"DNSBlocked FQDNNetworkPolicy/api: queries of a are dropped",
@@ -44,6 +44,7 @@ func TestEventsOfFindings(t *testing.T) {
 		"DNSBlocked Pod/a: queries of a are dropped",
 		"DNSBlocked Pod/b: queries of b are dropped",
 		"DNSBlocked Pod/c: queries of c are dropped",
+		"DNSBlocked Pod/d: queries of d are dropped",
 	}
 	got := l.take()
 	slices.Sort(got)

@@ -53,7 +53,7 @@ func ofNodes(reason string) bool { return reason == TurnedToAudit || reason == F
 
 // Finding is a problem of one pod on this node, or of the node, that concerns the owner of a policy.
 type Finding struct {
-	Policy  string        // "namespace/name"
+	Policy  string        // "namespace/name"; "" of a pod that only NetworkPolicies select
 	Pod     policy.PodRef // policy.NodeRef of the node
 	Reason  string        // one of the constants above
 	Message string        // the problem and its correction; texts of one reason should differ only in the pod

@@ -39,6 +39,10 @@ func TestCommandsGolden(t *testing.T) {
 			commands = append(commands, "explain "+pod+" "+to, "explain -o yaml "+pod+" "+to)
 		}
 	}
+	for _, from := range []string{"pay/ledger-0", "pay/none", "db-0", "none", "10.2.0.30", "node/node-1", "node/node-2", "a/b/c"} {
+		commands = append(commands, "explain shop/cart-7d9f 8080 --from "+from)
+	}
+	commands = append(commands, "explain shop/cart-7d9f http --from db-0", "explain shop/cart-7d9f 80 90 --from db-0", "explain node/node-1 --from db-0", "explain -o yaml shop/far icmp --from db-0")
 	commands = append(commands, "status", "status -o wide", "status -o json", "suggest --cluster --min-namespaces 1", "suggest --nodes", "audit --pod shop/cart-7d9f")
 	for name, viewer := range map[string]consoletest.Some{"administrator": consoletest.Administrator, "tenant": consoletest.Tenant, "unprivileged": consoletest.Unprivileged} {
 		socket := filepath.Join(t.TempDir(), "agent.sock")

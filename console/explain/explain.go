@@ -13,15 +13,25 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// Question is what is asked: can the pod of the facts, or the node of a policy.NodeRef, reach the target?
+// Question is what is asked: can the pod of the facts, or the node of a policy.NodeRef, reach the target? With
+// From it is: can the source reach the pod on the port of the target?
 type Question struct {
 	Node string // whose agent answers
 	To   Target
+	From *Source // nil: the pod connects
 }
 
 // Explain answers a question from facts.
 func Explain(q Question, f Facts) Explanation {
-	in := &inquiry{to: q.To, f: &f, said: Explanation{Pod: f.Pod.String(), Node: q.Node, To: q.To.String()}}
+	in := &inquiry{to: q.To, from: q.From, f: &f, said: Explanation{Pod: f.Pod.String(), Node: q.Node}}
+	if q.From != nil {
+		in.said.From, in.said.To = q.From.Text, q.To.portText()
+		in.fromSource()
+		in.flows()
+		in.notes()
+		return in.said
+	}
+	in.said.To = q.To.String()
 	in.selecting()
 	if !in.unjudged() && !in.undenied() {
 		if q.To.Addr.IsValid() {
@@ -40,6 +50,7 @@ func Explain(q Question, f Facts) Explanation {
 // inquiry is one question under way.
 type inquiry struct {
 	to   Target
+	from *Source // nil: the pod connects
 	f    *Facts
 	said Explanation
 	// first is an address of the name that is asked about, invalid where none is known.
@@ -48,8 +59,8 @@ type inquiry struct {
 	supposed []*policy.Match
 }
 
-// audited tells whether only Audit policies select the pod.
-func (in *inquiry) audited() bool { return !in.f.View.InForce() }
+// audited tells whether only Audit policies select the pod. No rule for ingress is one of these.
+func (in *inquiry) audited() bool { return in.from == nil && !in.f.View.InForce() }
 
 // selecting lists the policies that select the pod: cluster policies that may not be read once
 // for each tier.
@@ -66,18 +77,23 @@ func (in *inquiry) selecting() {
 		in.said.Policies = append(in.said.Policies, p)
 	}
 	for r := range v.Rules.Cluster() {
-		p := ClusterPolicy{Policy: r.Policy, Tier: r.Tier.String(), Enforcement: string(v1alpha1.EnforcementEnforce)}
-		if r.Audit {
-			p.Enforcement = string(v1alpha1.EnforcementAudit)
-		}
-		if in.hidden(r) {
-			p.Policy = ""
-		}
-		if !slices.Contains(in.said.ClusterPolicies, p) {
-			in.said.ClusterPolicies = append(in.said.ClusterPolicies, p)
-		}
+		in.selectedBy(r)
 	}
 	in.said.NetworkPolicies = v.NetworkPolicies
+}
+
+// selectedBy lists the cluster policy of a rule.
+func (in *inquiry) selectedBy(r *policy.Rule) {
+	p := ClusterPolicy{Policy: r.Policy, Tier: r.Tier.String(), Enforcement: string(v1alpha1.EnforcementEnforce)}
+	if r.Audit {
+		p.Enforcement = string(v1alpha1.EnforcementAudit)
+	}
+	if in.hidden(r) {
+		p.Policy = ""
+	}
+	if !slices.Contains(in.said.ClusterPolicies, p) {
+		in.said.ClusterPolicies = append(in.said.ClusterPolicies, p)
+	}
 }
 
 // policy returns the policy of an id, nil if it is gone by now.
@@ -122,10 +138,18 @@ func (in *inquiry) unjudged() bool {
 		if !in.to.Addr.IsValid() {
 			in.elsewhere(in.to.Name) // the usual cause is a label
 		}
+	case in.ingressAlone():
+		in.settle(Allowed, "no policy for egress selects the pod: everything is allowed")
 	default:
 		return false
 	}
 	return true
+}
+
+// ingressAlone tells whether the policies of the pod are about connections to it alone.
+func (in *inquiry) ingressAlone() bool {
+	v := in.f.View
+	return v.Ingress != nil && !v.Ordered() && len(v.Policies)+len(v.NetworkPolicies) == 0
 }
 
 // contested tells whether other pods claim every address from which the pod could

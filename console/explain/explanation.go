@@ -30,7 +30,9 @@ const (
 type Explanation struct {
 	Pod  string `json:"pod"` // "namespace/name"
 	Node string `json:"node,omitempty"`
-	To   string `json:"to"`
+	From string `json:"from,omitempty"` // "" where the pod connects
+	// To is what is to be reached; with From it is the port of the pod, "" for any.
+	To string `json:"to"`
 	// Verdict and Reason are the answer: the reason is a sentence without its dot.
 	Verdict Verdict `json:"verdict"`
 	Reason  string  `json:"reason"`
@@ -38,9 +40,9 @@ type Explanation struct {
 	Policies []Policy `json:"policies,omitempty"`
 	// ClusterPolicies are the cluster policies with rules that select the pod, in order.
 	ClusterPolicies []ClusterPolicy `json:"clusterPolicies,omitempty"`
-	// NetworkPolicies are those that select the pod for egress, "namespace/name".
+	// NetworkPolicies are those that select the pod for egress, with From for ingress: "namespace/name".
 	NetworkPolicies []string `json:"networkPolicies,omitempty"`
-	// Peers are their rules that lead to what is really reached.
+	// Peers are their rules that lead to what is really reached, with From those for the source.
 	Peers []Peer `json:"peers,omitempty"`
 	// Rules, where cluster policies have rules for the pod, are all that lead to what is really
 	// reached, in the order in which they are asked.
@@ -85,7 +87,7 @@ type Peer struct {
 	Path   string `json:"path"`
 	// Peer is what the rule leads to: selectors, networks or "everywhere".
 	Peer string `json:"peer"`
-	// Address is what is reached, behind a Service one of its pods.
+	// Address is what is reached, behind a Service one of its pods; with From it is the source.
 	Address string `json:"address,omitempty"`
 	Pod     string `json:"pod,omitempty"` // there, "namespace/name"
 	Ports   string `json:"ports"`
@@ -96,7 +98,7 @@ type Peer struct {
 	rule *policy.Rule
 }
 
-// Rule is a rule in the order in which rules are asked. Policy, Path, Name and To are ""
+// Rule is a rule in the order in which rules are asked. Policy, Path, Name, To and From are ""
 // for callers without the right to read it.
 type Rule struct {
 	Tier   string `json:"tier"`
@@ -106,7 +108,8 @@ type Rule struct {
 	Name   string `json:"name,omitempty"` // of the rule
 	// To is where it leads: names, selectors, networks or "everywhere".
 	To      string `json:"to,omitempty"`
-	Address string `json:"address,omitempty"` // what is reached
+	From    string `json:"from,omitempty"`    // of a rule for ingress, in place of To
+	Address string `json:"address,omitempty"` // what is reached, or the source
 	Ports   string `json:"ports"`
 	Broken  bool   `json:"broken,omitempty"` // a part of it cannot be read: it denies everything
 	Closed  bool   `json:"closed,omitempty"` // the pod has no room for its addresses: it denies every destination
@@ -125,6 +128,9 @@ func (r Rule) String() string {
 	}
 	if r.To != "" {
 		text += " to " + r.To
+	}
+	if r.From != "" {
+		text += " from " + r.From
 	}
 	text += ", on " + r.Ports
 	if r.Broken {

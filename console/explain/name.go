@@ -93,7 +93,9 @@ func (in *inquiry) namedReach(n fqdn.Name) (r reach) {
 		in.list(&e, by)
 		return reach{ends: 1, passed: 1, by: by}
 	case !allowed:
-		in.order(&e, policy.Steps(in.f.View, in.f.Snapshot, &e.Flow), by)
+		if in.ordered() {
+			in.order(in.listed(&e), policy.Steps(in.f.View, in.f.Snapshot, &e.Flow), by)
+		}
 		r.deniedBy = by
 	}
 	return r

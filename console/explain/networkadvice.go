@@ -135,26 +135,14 @@ func (in *inquiry) writeNetworkPolicy(to destination) {
 		in.do("%s", why)
 		return
 	}
-	name := free(to.name, func(name string) bool {
-		return slices.ContainsFunc(in.f.NetworkPolicies, func(p *networkingv1.NetworkPolicy) bool {
-			return p.Namespace == in.f.Pod.Namespace && p.Name == name
-		})
+	written := in.writeSpec(to.name, networkingv1.NetworkPolicySpec{
+		PodSelector: *selector, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
+		Egress: []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{to.peer}, Ports: to.ports}},
 	})
-	text, err := suggest.YAML(&networkingv1.NetworkPolicy{
-		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: in.f.Pod.Namespace, Name: name},
-		Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: *selector, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
-			Egress: []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{to.peer}, Ports: to.ports}},
-		},
-	})
-	if err != nil {
-		in.do("no NetworkPolicy could be written: %v", err)
+	switch {
+	case !written:
 		return
-	}
-	a := in.advice()
-	switch a.NetworkPolicy = string(text); {
-	case a.Manifest != "":
+	case in.advice().Manifest != "":
 		in.do("or apply the NetworkPolicy below instead: it allows what is really reached, whatever name or Service leads there")
 	case to.fixed:
 		in.do("if the address itself is meant, whichever pod has it, apply the NetworkPolicy below: the pod may do what its policies allow, and what its NetworkPolicies allow")
@@ -170,4 +158,24 @@ func (in *inquiry) writeNetworkPolicy(to destination) {
 	if in.audited() {
 		in.do("a NetworkPolicy knows no Audit: a network plugin that enforces it does so at once")
 	}
+}
+
+// writeSpec writes a NetworkPolicy of the pod's namespace, named after what it allows.
+func (in *inquiry) writeSpec(allows string, spec networkingv1.NetworkPolicySpec) bool {
+	name := free(allows, func(name string) bool {
+		return slices.ContainsFunc(in.f.NetworkPolicies, func(p *networkingv1.NetworkPolicy) bool {
+			return p.Namespace == in.f.Pod.Namespace && p.Name == name
+		})
+	})
+	text, err := suggest.YAML(&networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: in.f.Pod.Namespace, Name: name},
+		Spec:       spec,
+	})
+	if err != nil {
+		in.do("no NetworkPolicy could be written: %v", err)
+		return false
+	}
+	in.advice().NetworkPolicy = string(text)
+	return true
 }

@@ -39,8 +39,11 @@ func (in *inquiry) flows() {
 	}
 }
 
-// concerns tells whether a denied flow is one to the target.
+// concerns tells whether a denied flow is one to the target, or from the source.
 func (in *inquiry) concerns(f *audit.Flow) bool {
+	if in.from != nil || f.Source.IsValid() {
+		return in.from != nil && slices.Contains(in.from.Addrs, f.Source)
+	}
 	if in.to.Addr.IsValid() {
 		return f.Dialled.Addr() == in.to.Addr
 	}
@@ -62,6 +65,9 @@ func (in *inquiry) notes() {
 			path += ": "
 		}
 		in.note("%s: %s: %s%s", p.Object, p.Reason, path, p.Message)
+	}
+	if in.from != nil {
+		return
 	}
 	in.permissive()
 	if f.Inside != "" && in.said.Verdict != Elsewhere {

@@ -134,20 +134,38 @@ func (in *inquiry) judge(ends ...end) (r reach) {
 // list lists the rules that lead to an end, each once: those of NetworkPolicies for the
 // port before the others, and beside cluster policies all in the order in which they are asked.
 func (in *inquiry) list(e *end, by *policy.Rule) {
-	steps := policy.Steps(in.f.View, in.f.Snapshot, &e.Flow)
-	in.order(e, steps, by)
+	in.listSteps(policy.Steps(in.f.View, in.f.Snapshot, &e.Flow), in.listed(e), in.ordered(), by)
+}
+
+// listed is the other side of a connection as the caller may see it.
+type listed struct {
+	addr  netip.Addr
+	pod   string // there, "" for none
+	known bool   // the address is
+}
+
+func (in *inquiry) listed(e *end) listed {
+	l := listed{addr: in.shown(e).Addr(), known: e.Reached.Addr().IsValid()}
+	if e.pod != nil && in.sees(e.pod.Namespace) {
+		l.pod = e.pod.String()
+	}
+	return l
+}
+
+// listSteps lists the rules of steps.
+func (in *inquiry) listSteps(steps []policy.Step, e listed, ordered bool, by *policy.Rule) {
+	if ordered {
+		in.order(e, steps, by)
+	}
 	slices.SortStableFunc(steps, func(a, b policy.Step) int { return policy.CompareBool(b.Asked, a.Asked) })
 	for _, s := range steps {
-		known := e.Reached.Addr().IsValid() || s.Rule == by
+		known := e.known || s.Rule == by
 		if s.Rule.Tier != policy.Namespace || s.Rule.Action == policy.Deny || s.Rule.Peer.Kind == policy.PeerNames || !known {
 			continue
 		}
 		p := Peer{Policy: s.Rule.Policy, Path: s.Rule.Path, Peer: peerText(s.Rule.Peer), Ports: string(s.Ports), OnPort: s.Asked, rule: s.Rule}
-		if a := in.shown(e).Addr(); a.IsValid() {
-			p.Address = a.String()
-		}
-		if e.pod != nil && in.sees(e.pod.Namespace) {
-			p.Pod = e.pod.String()
+		if p.Pod = e.pod; e.addr.IsValid() {
+			p.Address = e.addr.String()
 		}
 		i := slices.IndexFunc(in.said.Peers, func(o Peer) bool { return o.rule == p.rule && o.Address == p.Address && o.Ports == p.Ports })
 		switch {

@@ -40,12 +40,9 @@ func (in *inquiry) ordered() bool {
 
 // order lists the rules that lead to an end in the order in which they are asked. by is the rule
 // that decides.
-func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
-	if !in.ordered() {
-		return
-	}
-	at := in.shown(e).Addr()
-	for _, s := range asked(steps, e.Reached.Addr().IsValid()) {
+func (in *inquiry) order(e listed, steps []policy.Step, by *policy.Rule) {
+	at := e.addr
+	for _, s := range asked(steps, e.known) {
 		r := s.Rule
 		row := Rule{
 			Tier: r.Tier.String(), Action: r.Action.String(), Policy: r.Policy, Path: r.Path, Name: r.Name, To: peerText(r.Peer), Ports: string(s.Ports), Broken: r.Broken, Closed: r.Closed, OnPort: s.Asked, Decides: r == by, rule: r,
@@ -57,6 +54,9 @@ func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
 		if kind == policy.PeerNames {
 			row.To = "names"
 		}
+		if r.Ingress {
+			row.To, row.From = "", row.To
+		}
 		if at.IsValid() {
 			row.Address = at.String()
 		} else if !r.Broken && kind != policy.PeerNames && kind != policy.PeerAnywhere && !in.f.Unresolved {
@@ -67,7 +67,7 @@ func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
 			in.said.Rules[i].OnPort, in.said.Rules[i].Decides = in.said.Rules[i].OnPort || row.OnPort, in.said.Rules[i].Decides || row.Decides
 		} else if len(in.said.Rules) < maxRules {
 			if in.hidden(r) {
-				row.Policy, row.Path, row.Name, row.To = "", "", "", ""
+				row.Policy, row.Path, row.Name, row.To, row.From = "", "", "", "", ""
 			}
 			in.said.Rules = append(in.said.Rules, row)
 		}

@@ -47,7 +47,14 @@ var verdictWords = map[explain.Verdict]string{
 
 func (p *Printer) explained(e *explain.Explanation) error {
 	word := cmp.Or(verdictWords[e.Verdict], string(e.Verdict))
-	fmt.Fprintf(p.Out, "%s to %s: %s\n", console.Safe(e.Pod), console.Safe(e.To), verdictColours[string(e.Verdict)].paint(word, p.Colour))
+	asked := e.Pod + " to " + e.To
+	if e.From != "" {
+		asked = e.From + " to " + e.Pod
+		if e.To != "" {
+			asked += " on " + e.To
+		}
+	}
+	fmt.Fprintf(p.Out, "%s: %s\n", console.Safe(asked), verdictColours[string(e.Verdict)].paint(word, p.Colour))
 	fmt.Fprintf(p.Out, "%s.\n\n", console.Safe(e.Reason))
 	t, last := &table{}, ""
 	say := func(name, format string, args ...any) {
@@ -65,10 +72,14 @@ func (p *Printer) explained(e *explain.Explanation) error {
 	for _, c := range e.ClusterPolicies {
 		say("selected by", "%s (%s)", c, c.Enforcement)
 	}
-	for _, n := range e.NetworkPolicies {
-		say("and by", "NetworkPolicy %s", n)
+	by := "selected by"
+	if len(e.Policies)+len(e.ClusterPolicies) > 0 {
+		by = "and by"
 	}
-	if len(e.Policies)+len(e.ClusterPolicies)+len(e.Rules) == 0 && e.Verdict != explain.Elsewhere {
+	for _, n := range e.NetworkPolicies {
+		say(by, "NetworkPolicy %s", n)
+	}
+	if len(e.Policies)+len(e.ClusterPolicies)+len(e.NetworkPolicies)+len(e.Rules) == 0 && e.Verdict != explain.Elsewhere {
 		say("selected by", "no policy")
 	}
 	p.evidence(e, say)

@@ -159,6 +159,8 @@ func TestExplainGolden(t *testing.T) {
 		"explain-cluster":   {"shop/cart-7d9f", "x.paste.test:443", serve.Everything{}, console.ExitNo},
 		"explain-tier":      {"shop/cart-7d9f", "x.paste.test:443", consoletest.Some{"shop"}, console.ExitNo},
 		"explain-unread":    {"shop/cart-7d9f", "10.2.0.99:5432", serve.Everything{}, console.ExitUnknown},
+		"explain-from":      {"shop/cart-7d9f", "8080 from pay/ledger-0", serve.Everything{}, console.ExitNo},
+		"explain-from-peer": {"shop/cart-7d9f", "8080 from db-0", serve.Everything{}, 0},
 	} {
 		w := healthy
 		switch name {
@@ -171,7 +173,11 @@ func TestExplainGolden(t *testing.T) {
 		}
 		a := w.Agent("", c.viewer)
 		shows(t, name, func(p *Printer) error {
-			answers, _, err := client.Gather[explain.Explanation](context.Background(), []client.Agent{a}, console.ExplainPath, url.Values{"pod": {c.pod}, "to": {c.to}})
+			question := url.Values{"pod": {c.pod}, "to": {c.to}}
+			if port, from, is := strings.Cut(c.to, " from "); is {
+				question = url.Values{"pod": {c.pod}, "port": {port}, "from": {from}}
+			}
+			answers, _, err := client.Gather[explain.Explanation](context.Background(), []client.Agent{a}, console.ExplainPath, question)
 			if err != nil {
 				return err
 			}

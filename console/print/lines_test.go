@@ -90,7 +90,7 @@ func TestLinesOfRules(t *testing.T) {
 func TestExamplesOfDocs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/commands.md")
 	fatal.If(t, err)
-	for _, name := range []string{"pods.table", "grants.table", "explain-unmatched.table", "audit-example"} {
+	for _, name := range []string{"pods.table", "grants.table", "explain-unmatched.table", "explain-from-peer.table", "audit-example"} {
 		want, err := os.ReadFile(filepath.Join("testdata", name+".golden"))
 		fatal.If(t, err)
 		diff.Has(t, "\n"+string(want), string(text), "docs/commands.md does not show", name, "as it is printed", want)

@@ -20,6 +20,9 @@ import (
 
 // explain answers why.
 func (r *request) explain() error {
+	if r.URL.Query().Has("from") {
+		return r.explainFrom()
+	}
 	to, err := explain.ParseTarget(r.URL.Query().Get("to"))
 	if err != nil {
 		return console.Refuse(http.StatusBadRequest, "%v", err)
@@ -30,31 +33,44 @@ func (r *request) explain() error {
 		}
 		return r.explainTo(node, to)
 	}
-	namespace, name, err := r.scope()
+	p, err := r.subject()
 	if err != nil {
 		return err
-	}
-	if name == "" {
-		return console.Refuse(http.StatusBadRequest, "no pod is asked about; write explain POD NAME|IP[:PORT]")
-	}
-	p, err := r.find(namespace, name)
-	if err != nil {
-		return err
-	}
-	if p.Local() && p.Finished() {
-		return console.Refuse(http.StatusNotFound, "the pod %s has ended (%s) and connects nowhere; `namegate audit --pod %s` may still show what it did", p, p.Phase, p)
 	}
 	return r.explainTo(p, to)
 }
 
+// subject returns the pod that is asked about.
+func (r *request) subject() (*policy.Pod, error) {
+	namespace, name, err := r.scope()
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		return nil, console.Refuse(http.StatusBadRequest, "no pod is asked about; write explain POD NAME|IP[:PORT]")
+	}
+	p, err := r.find(namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if p.Local() && p.Finished() {
+		return nil, console.Refuse(http.StatusNotFound, "the pod %s has ended (%s) and connects nowhere; `namegate audit --pod %s` may still show what it did", p, p.Phase, p)
+	}
+	return p, nil
+}
+
 // explainTo answers why a pod or a node can or cannot reach a target.
 func (r *request) explainTo(p *policy.Pod, to explain.Target) error {
-	f := r.facts(p, to)
+	return r.explained(explain.Question{Node: r.Node, To: to}, r.facts(p, to))
+}
+
+// explained answers a question from facts.
+func (r *request) explained(q explain.Question, f explain.Facts) error {
 	var answer explain.Explanation
 	r.decide(func(has func(Right) bool) {
 		f.Sees = func(namespace string) bool { return has(RowsOf(namespace)) }
 		f.SeesCluster = func(standard bool) bool { return has(ClusterPolicies(standard)) }
-		answer = explain.Explain(explain.Question{Node: r.Node, To: to}, f)
+		answer = explain.Explain(q, f)
 	})
 	return r.answer(answer)
 }
@@ -62,23 +78,7 @@ func (r *request) explainTo(p *policy.Pod, to explain.Target) error {
 // facts gathers the facts about a pod and a target, and leaves out the facts about other
 // namespaces that the caller may not see.
 func (r *request) facts(p *policy.Pod, to explain.Target) explain.Facts {
-	ref, policies := p.PodRef, r.policiesOf(p.Namespace)
-	f := explain.Facts{
-		Now: r.handler.now(), Pod: *p, View: r.Snapshot.ViewOf(ref), Policies: policies, Failing: r.Failing,
-		Trouble: r.Trouble()[ref], Open: r.Live.Grants(ref), Blocked: r.Blocked, Domain: r.Domain, Resolvers: r.Resolvers(),
-		Flows: r.flows(ref), Free: free(r.Snapshot, p, policies), Contested: contested(r.Snapshot, p),
-		Snapshot: r.Snapshot, Services: r.Services, CountsByName: r.CountsByName,
-		Pods: r.allPods(), OtherNamespaces: r.RemoteNamespaces, OtherPods: r.Unread, Engine: r.Engine(ref),
-	}
-	if f.Failing != "" && !r.sees("") {
-		f.Failing = "who may see all namespaces can see why" // it may name anybody's pods
-	}
-	f.Problems = r.problems(p, f.View)
-	for _, n := range r.NetworkPolicies {
-		if n.Namespace == p.Namespace {
-			f.NetworkPolicies = append(f.NetworkPolicies, n)
-		}
-	}
+	f, ref := r.factsOf(p), p.PodRef
 	if !to.Addr.IsValid() {
 		name := to.Name
 		if d, ok := r.Live.Asked(ref, to.Name); ok {
@@ -97,6 +97,28 @@ func (r *request) facts(p *policy.Pod, to explain.Target) explain.Facts {
 			f.Others = append(f.Others, s)
 		default:
 			f.Hidden = true
+		}
+	}
+	return f
+}
+
+// factsOf gathers the facts about a pod.
+func (r *request) factsOf(p *policy.Pod) explain.Facts {
+	ref, policies := p.PodRef, r.policiesOf(p.Namespace)
+	f := explain.Facts{
+		Now: r.handler.now(), Pod: *p, View: r.Snapshot.ViewOf(ref), Policies: policies, Failing: r.Failing,
+		Trouble: r.Trouble()[ref], Open: r.Live.Grants(ref), Blocked: r.Blocked, Domain: r.Domain, Resolvers: r.Resolvers(),
+		Flows: r.flows(ref), Free: free(r.Snapshot, p, policies), Contested: contested(r.Snapshot, p),
+		Snapshot: r.Snapshot, Services: r.Services, CountsByName: r.CountsByName,
+		Pods: r.allPods(), OtherNamespaces: r.RemoteNamespaces, OtherPods: r.Unread, Engine: r.Engine(ref),
+	}
+	if f.Failing != "" && !r.sees("") {
+		f.Failing = "who may see all namespaces can see why" // it may name anybody's pods
+	}
+	f.Problems = r.problems(p, f.View)
+	for _, n := range r.NetworkPolicies {
+		if n.Namespace == p.Namespace {
+			f.NetworkPolicies = append(f.NetworkPolicies, n)
 		}
 	}
 	return f
@@ -154,11 +176,11 @@ func (r *request) problems(p *policy.Pod, v *policy.View) (out []policy.Problem)
 		network, ordinary := strings.CutPrefix(problem.Object, "networkpolicy ")
 		ruled, standard, ofCluster := clusterPolicy(problem.Object)
 		switch {
-		case ofCluster && v != nil && slices.Contains(v.ClusterPolicies(), ruled):
+		case ofCluster && v != nil && (slices.Contains(v.ClusterPolicies(), ruled) || ingressOf(v, ruled)):
 			if !r.seesCluster(standard) {
 				continue
 			}
-		case ordinary && v != nil && slices.Contains(v.NetworkPolicies, network):
+		case ordinary && v != nil && (slices.Contains(v.NetworkPolicies, network) || ingressOf(v, network)):
 		case problem.Pod == p.PodRef || problem.Object == "pod "+p.String():
 		case !of:
 			continue
@@ -173,6 +195,19 @@ func (r *request) problems(p *policy.Pod, v *policy.View) (out []policy.Problem)
 		out = append(out, problem)
 	}
 	return out
+}
+
+// ingressOf tells whether a policy has rules for connections to the pod of a view.
+func ingressOf(v *policy.View, id string) bool {
+	if v.Ingress == nil {
+		return false
+	}
+	for r := range v.Ingress.Cluster() {
+		if r.Policy == id {
+			return true
+		}
+	}
+	return slices.Contains(v.Ingress.NetworkPolicies, id)
 }
 
 // contested lists the addresses of a pod that others claim too, and for which nothing

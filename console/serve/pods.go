@@ -49,8 +49,13 @@ func (r *request) podRow(p *policy.Pod, v *policy.View) console.PodRow {
 	}
 	row.Open = len(r.open(p.PodRef))
 	row.NetworkPolicies = v.NetworkPolicies
+	if v.Ingress != nil && len(v.Ingress.NetworkPolicies) > 0 {
+		row.NetworkPolicies = slices.Concat(v.NetworkPolicies, v.Ingress.NetworkPolicies)
+		slices.Sort(row.NetworkPolicies)
+		row.NetworkPolicies = slices.Compact(row.NetworkPolicies)
+	}
 	row.Policies, row.Enforcement = v.Policies, string(v1alpha1.EnforcementAudit)
-	if v.InForce() {
+	if v.InForce() || v.Ingress != nil {
 		row.Enforcement = string(v1alpha1.EnforcementEnforce)
 	}
 	if v.Enforced {

@@ -47,6 +47,9 @@ type State struct {
 	Blocked func(fqdn.Name, netip.Addr) string
 	// Inside describes an address in the cluster other than a pod's: "Service" or "node"; "" for neither.
 	Inside func(netip.Addr) string
+	// Own tells whether an address is this node's. Nodes are those of the cluster as peers, as far as they are read.
+	Own   func(netip.Addr) bool
+	Nodes []*policy.Pod
 	// CountsByName tells whether names count for what a Service leads on from an address.
 	CountsByName func(netip.Addr) bool
 	// Status is the answer to console.StatusPath, and Trouble are sentences on what keeps policies from

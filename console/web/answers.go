@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -101,24 +102,15 @@ func (s *server) status(*http.Request) (any, error) {
 
 func (s *server) explain(r *http.Request) (any, error) {
 	asked := r.URL.Query()
-	subject, target := asked.Get("pod"), asked.Get("target")
+	subject := asked.Get("pod")
 	if node := asked.Get("node"); node != "" {
 		subject = "node/" + node
 	} else if !strings.Contains(subject, "/") {
 		return nil, console.Refuse(http.StatusBadRequest, "the page asks about pod=%q; write pod=NAMESPACE/NAME or node=NODE", subject)
 	}
-	port, err := number(asked, "port", 0, 0, 65535)
+	question, err := questionOf(asked)
 	if err != nil {
 		return nil, err
-	}
-	if port != 0 {
-		target = net.JoinHostPort(target, asked.Get("port"))
-	}
-	if protocol := asked.Get("protocol"); protocol != "" {
-		target += "/" + protocol
-	}
-	if _, err := explain.ParseTarget(target); err != nil {
-		return nil, console.Refuse(http.StatusBadRequest, "%v", err)
 	}
 	ctx, stop := s.o.within(r.Context())
 	defer stop()
@@ -126,7 +118,7 @@ func (s *server) explain(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.Set("to", target)
+	maps.Copy(q, question)
 	answers, _, err := client.Gather[explain.Explanation](ctx, agents, console.ExplainPath, q)
 	if err != nil {
 		return nil, err
@@ -139,6 +131,35 @@ func (s *server) explain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return Explained{Text: text.String(), Explanation: own}, nil
+}
+
+// questionOf returns a question of the page as agents take it: to a target, or from a source to a port.
+func questionOf(asked url.Values) (q url.Values, err error) {
+	port, err := number(asked, "port", 0, 0, 65535)
+	if err != nil {
+		return nil, err
+	}
+	to, protocol := asked.Get("target"), asked.Get("protocol")
+	if asked.Has("from") {
+		if to = protocol; port != 0 {
+			to = strings.TrimSuffix(asked.Get("port")+"/"+protocol, "/")
+		}
+		q = url.Values{"from": {asked.Get("from")}, "port": {to}}
+		_, err = explain.ParsePort(to)
+	} else {
+		if port != 0 {
+			to = net.JoinHostPort(to, asked.Get("port"))
+		}
+		if protocol != "" {
+			to += "/" + protocol
+		}
+		q = url.Values{"to": {to}}
+		_, err = explain.ParseTarget(to)
+	}
+	if err != nil {
+		return nil, console.Refuse(http.StatusBadRequest, "%v", err)
+	}
+	return q, nil
 }
 
 // suggest writes the policies that the held lines of a workload ask for.

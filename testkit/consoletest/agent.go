@@ -92,6 +92,7 @@ func (w *World) State() *serve.State {
 			}
 			return ""
 		},
+		Own: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.1.0.1") }, Nodes: w.Input.Nodes,
 		Inside: func(netip.Addr) string { return "" }, CountsByName: func(netip.Addr) bool { return true },
 		Status: func() console.Status { return w.Status }, Trouble: func() map[policy.PodRef][]string { return w.Trouble },
 		Live: live{w}, Engine: func(policy.PodRef) *explain.Engine { return w.Engine },

@@ -156,12 +156,17 @@ func (w *World) Compile() { w.Snap = compile.New().Compile(w.Input) }
 func (w *World) beside(ref policy.PodRef) {
 	db := policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}
 	p := &networkingv1.NetworkPolicy{}
-	p.Namespace, p.Name = "shop", "db-out"
+	p.Namespace, p.Name, p.Spec.PolicyTypes = "shop", "db-out", []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
 	w.NetworkPolicies = []*networkingv1.NetworkPolicy{p}
 	v := w.Snap.ViewOf(ref)
 	v.NetworkPolicies = []string{"shop/db-out"}
 	v.Rules.Namespace = slices.Concat(v.Rules.Namespace, []*policy.Rule{{Peer: db, Ports: "tcp/5432", Policy: "shop/db-out", Path: "spec.egress[0]"}})
 	w.Snap.PeerSets = []*policy.PeerSet{{Peer: db, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.20")}}}
+	v.Ingress = &policy.Ingress{NetworkPolicies: []string{"shop/closed"}, Rules: policy.Rules{Namespace: []*policy.Rule{{Ingress: true, Peer: db, Ports: "tcp/8080", Policy: "shop/closed", Path: "spec.ingress[0]"}}}}
+	closed := &networkingv1.NetworkPolicy{}
+	closed.Namespace, closed.Name, closed.Spec.PodSelector.MatchLabels = "shop", "closed", map[string]string{"app": "cart"}
+	closed.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	w.NetworkPolicies = append(w.NetworkPolicies, closed)
 	far := Pod("shop", "db-0", "10.2.0.20", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=db")
 	other := Pod("pay", "ledger-0", "10.2.0.30", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=ledger")
 	w.Input.Remote = []*policy.Pod{&far, &other}

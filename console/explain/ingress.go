@@ -1,0 +1,247 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
+)
+
+// Source is where connections to a pod come from.
+type Source struct {
+	Text  string       // as it is asked for
+	Addrs []netip.Addr // by which connections reach the pod
+	// OfNode: it is a process of the pod's node.
+	OfNode bool
+	Pod    *policy.Pod // there, nil where none is known
+	Inside string      // as of Facts
+}
+
+// ParsePort reads the port of a question from a source: PORT, PORT/PROTOCOL or PROTOCOL, "" for every port.
+func ParsePort(s string) (t Target, err error) {
+	port, protocol, both := strings.Cut(s, "/")
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil && n > 0 {
+		t.Port, t.Protocol = uint16(n), policy.TCP
+	} else if protocol = port; both || s != "" && protocols[strings.ToLower(s)] == policy.AnyProtocol {
+		return t, fmt.Errorf("%q is no port; write 1 to 65535, and /udp or /sctp behind it unless it is of TCP; or icmp", s)
+	}
+	if protocol != "" || both {
+		if t.Protocol, err = t.protocol(protocol); err != nil {
+			return t, fmt.Errorf("%q: %w", s, err)
+		}
+	}
+	return t, nil
+}
+
+// portText writes what ParsePort reads.
+func (t Target) portText() string {
+	switch {
+	case t.Port != 0:
+		return strconv.Itoa(int(t.Port)) + "/" + protocolWord(t.Protocol)
+	case t.Protocol != policy.AnyProtocol:
+		return protocolWord(t.Protocol)
+	}
+	return ""
+}
+
+// fromSource answers whether connections from the source reach the pod.
+func (in *inquiry) fromSource() {
+	v, s := in.f.View, in.from
+	isolating := in.isolating()
+	switch p := &in.f.Pod; {
+	case !p.Local():
+		in.said.Verdict, in.said.Reason = Elsewhere, fmt.Sprintf("the pod runs on the node %s, whose agent knows; ask that one", p.NodeName)
+	case p.HostNetwork:
+		in.said.Verdict, in.said.Reason = Allowed, "the pod uses the host network: no policy for pods holds for it"
+	case s.OfNode:
+		in.said.Verdict, in.said.Reason = Allowed, "processes of the pod's node always reach it, as the kubelet's probes have to"
+	case v == nil || v.Ingress == nil:
+		in.said.Verdict, in.said.Reason = Allowed, "no policy in force has rules for connections to the pod"
+		if len(isolating) > 0 {
+			in.note("the NetworkPolicy %s isolates the pod for ingress, and Namegate does not enforce that (networkPolicy.enforce: Selected): another engine may", isolating[0].Namespace+"/"+isolating[0].Name)
+		}
+	case len(in.f.Contested) > 0:
+		in.said.Verdict, in.said.Reason = Unknown, fmt.Sprintf("other pods claim %s too, and connections to them cannot be distinguished", in.f.Contested[0])
+	default:
+		in.selectingIngress()
+		in.evaluateIngress(isolating)
+	}
+}
+
+// isolating returns the NetworkPolicies that isolate the pod for ingress.
+func (in *inquiry) isolating() []*networkingv1.NetworkPolicy {
+	return slices.DeleteFunc(slices.Clone(in.f.NetworkPolicies), func(p *networkingv1.NetworkPolicy) bool {
+		selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
+		egressOnly := len(p.Spec.PolicyTypes) > 0 && !slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
+		return err != nil || egressOnly || p.Labels[netpol.IgnoreLabel] == "true" || !selector.Matches(labels.Set(in.f.Pod.Labels))
+	})
+}
+
+// selectingIngress lists the policies with rules for connections to the pod.
+func (in *inquiry) selectingIngress() {
+	for r := range in.f.View.Ingress.Cluster() {
+		in.selectedBy(r)
+	}
+	in.said.NetworkPolicies = in.f.View.Ingress.NetworkPolicies
+}
+
+// evaluateIngress answers by the rules for connections to the pod: of each address of the source, to the pod's of
+// that family.
+func (in *inquiry) evaluateIngress(isolating []*networkingv1.NetworkPolicy) {
+	s, v := in.from, in.f.View
+	var denied netip.Addr
+	var by, deniedBy *policy.Rule
+	asked := 0
+	for _, from := range s.Addrs {
+		at := slices.IndexFunc(in.f.Pod.IPs, func(a netip.Addr) bool { return a.Is4() == from.Is4() })
+		if at < 0 {
+			continue
+		}
+		f := policy.Flow{Protocol: in.to.Protocol, Source: from, Reached: netip.AddrPortFrom(in.f.Pod.IPs[at], in.to.Port)}
+		f.Dialled = f.Reached
+		if in.to.Protocol == icmp && from.Is6() {
+			f.Protocol = icmp6
+		}
+		allowed, rule := in.listIngress(&f)
+		asked++
+		switch {
+		case !allowed && !denied.IsValid():
+			denied, deniedBy = from, rule
+		case allowed:
+			by = cmp.Or(by, rule)
+		}
+	}
+	switch {
+	case asked == 0:
+		in.said.Verdict, in.said.Reason = Unknown, fmt.Sprintf("%s has no address of a family of the pod's", s.Text)
+	case denied.IsValid():
+		in.deniedIngress(denied, deniedBy, isolating)
+	case by == nil && len(v.Ingress.NetworkPolicies) > 0:
+		in.said.Verdict, in.said.Reason = Allowed, s.Text+" is the pod itself, which it may always reach"
+	case by == nil:
+		in.said.Verdict, in.said.Reason = Allowed, fmt.Sprintf("no rule of a cluster policy denies %s, and no NetworkPolicy isolates the pod for ingress", s.Text)
+	case by.Tier != policy.Namespace:
+		in.said.Verdict, in.said.Reason = Allowed, fmt.Sprintf("%s allows %s", in.ruleText(by), s.Text)
+	default:
+		in.said.Verdict, in.said.Reason = Allowed, fmt.Sprintf("NetworkPolicy %s (%s) allows %s", by.Policy, by.Path, s.Text)
+	}
+	if s.Inside == "node" {
+		in.note("%s is a node's address: connections by a NodePort or a load balancer with externalTrafficPolicy: Cluster have that of the node where they enter", s.Addrs[0])
+	}
+	if s.Pod != nil && s.Pod.Local() && !s.Pod.HostNetwork && in.sees(s.Pod.Namespace) {
+		to := Target{Addr: in.f.Pod.IPs[0], Protocol: in.to.Protocol, Port: in.to.Port}
+		in.note("the rules of %s for egress are asked before: explain %s %s", s.Pod, s.Pod, to)
+	}
+}
+
+// listIngress lists the rules that match a connection from the source, and evaluates it.
+func (in *inquiry) listIngress(f *policy.Flow) (allowed bool, by *policy.Rule) {
+	steps := ingressSteps(in.f.View, in.f.Snapshot, f)
+	allowed, by = evaluateAny(in.f.View, in.f.Snapshot, *f, steps)
+	at := listed{addr: f.Source, known: true}
+	if p := in.from.Pod; p != nil && in.sees(p.Namespace) {
+		at.pod = p.String()
+	}
+	in.listSteps(steps, at, len(in.f.View.Ingress.Admin)+len(in.f.View.Ingress.Baseline) > 0, by)
+	return allowed, by
+}
+
+// deniedIngress answers for a source that is denied.
+func (in *inquiry) deniedIngress(from netip.Addr, by *policy.Rule, isolating []*networkingv1.NetworkPolicy) {
+	what := in.from.Text
+	if len(in.from.Addrs) > 1 {
+		what += " (" + from.String() + ")"
+	}
+	if by != nil {
+		in.overruled(what, by)
+		return
+	}
+	if in.from.Pod == nil && in.from.Inside == "" && in.f.OtherPods != "" && slices.ContainsFunc(in.f.View.Ingress.Namespace, func(r *policy.Rule) bool { return r.Peer.Kind == policy.PeerPods }) {
+		in.said.Verdict, in.said.Reason = Unknown, fmt.Sprintf("whether %s is a pod that NetworkPolicies allow is unknown: %s", from, in.f.OtherPods)
+		return
+	}
+	why := "none of their rules allows " + what
+	if at := slices.IndexFunc(in.said.Peers, func(p Peer) bool { return p.Address == from.String() }); at >= 0 {
+		why = fmt.Sprintf("they allow %s on %s, and not%s", what, in.said.Peers[at].Ports, in.to.onPort())
+	}
+	in.said.Verdict, in.said.Reason = Denied, "NetworkPolicies isolate the pod for ingress, and "+why
+	at := slices.IndexFunc(isolating, func(p *networkingv1.NetworkPolicy) bool {
+		return slices.Contains(in.f.View.Ingress.NetworkPolicies, p.Namespace+"/"+p.Name)
+	})
+	if to, ok := in.sourcePeer(from); ok && at >= 0 {
+		in.writeIngress(to, isolating[at])
+	}
+}
+
+// sourcePeer returns what a NetworkPolicy has to allow.
+func (in *inquiry) sourcePeer(from netip.Addr) (to destination, ok bool) {
+	if p := in.from.Pod; p != nil && !p.HostNetwork {
+		return in.peerPod(p)
+	}
+	if in.f.OtherPods != "" && in.from.Inside == "" {
+		in.do("if %s is a pod's, allow that by its labels: pods of other nodes are not all known here", from)
+	}
+	block := &networkingv1.IPBlock{CIDR: netip.PrefixFrom(from, from.BitLen()).String()}
+	return destination{networkingv1.NetworkPolicyPeer{IPBlock: block}, in.networkPorts(), strings.ReplaceAll(from.String(), ":", "-"), true}, true
+}
+
+// writeIngress writes the NetworkPolicy that allows a source to the pods of one that isolates the pod.
+func (in *inquiry) writeIngress(from destination, isolating *networkingv1.NetworkPolicy) {
+	written := in.writeSpec("from-"+from.name, networkingv1.NetworkPolicySpec{
+		PodSelector: *isolating.Spec.PodSelector.DeepCopy(), PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{from.peer}, Ports: from.ports}},
+	})
+	if written {
+		in.do("apply the NetworkPolicy below, for the pods that %s/%s isolates: NetworkPolicies add up", isolating.Namespace, isolating.Name)
+	}
+}
+
+// ingressSteps are the rules that match a connection to a pod on some port, as policy.Steps has them.
+func ingressSteps(v *policy.View, snap *policy.Snapshot, f *policy.Flow) (steps []policy.Step) {
+	second := v.Ingress.Baseline
+	if len(v.Ingress.NetworkPolicies) > 0 {
+		second = v.Ingress.Namespace
+	}
+	for _, r := range slices.Concat(v.Ingress.Admin, second) {
+		s := policy.Step{Rule: r, Ports: r.Ports}
+		if r.Broken && r.Action == policy.Accept || !r.Broken && r.Peer.Kind != policy.PeerAnywhere && !snap.PeerSet(r.Peer).Contains(f.Source, policy.AnyProtocol, 0) {
+			continue
+		}
+		s.Asked = s.Ports.Contains(f.Protocol, f.Reached.Port()) || f.Reached.Port() == 0 && slices.ContainsFunc(s.Ports.Ranges(), func(p policy.PortRange) bool {
+			return f.Protocol == policy.AnyProtocol || p.Protocol == policy.AnyProtocol || p.Protocol == f.Protocol
+		})
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// evaluateAny evaluates a connection to the pod: one port that is allowed is enough, where none is asked for.
+func evaluateAny(v *policy.View, snap *policy.Snapshot, f policy.Flow, steps []policy.Step) (allowed bool, by *policy.Rule) {
+	if f.Reached.Port() != 0 {
+		return policy.EvaluateIngress(v, snap, &f)
+	}
+	for _, s := range append(steps, policy.Step{Ports: policy.AnyPort}) {
+		for _, p := range s.Ports.Ranges() {
+			g := f
+			if g.Protocol = cmp.Or(f.Protocol, p.Protocol); p.Protocol != policy.AnyProtocol && p.Protocol != g.Protocol {
+				continue
+			}
+			g.Reached = netip.AddrPortFrom(f.Reached.Addr(), p.First)
+			ok, r := policy.EvaluateIngress(v, snap, &g)
+			if ok {
+				return true, r
+			}
+			by = cmp.Or(by, r)
+		}
+	}
+	return false, by
+}

@@ -1,0 +1,97 @@
+package serve
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/policy"
+)
+
+// explainFrom answers why a pod can or cannot be reached from a source.
+func (r *request) explainFrom() error {
+	if r.URL.Query().Has("node") {
+		return console.Refuse(http.StatusBadRequest, "connections to a node are not explained; write explain POD [PORT] --from POD|IP|node/NODE")
+	}
+	to, err := explain.ParsePort(r.URL.Query().Get("port"))
+	if err != nil {
+		return console.Refuse(http.StatusBadRequest, "%v", err)
+	}
+	p, err := r.subject()
+	if err != nil {
+		return err
+	}
+	s := explain.Source{Text: r.URL.Query().Get("from")}
+	if p.Local() { // else another agent answers
+		if err := r.source(p, &s); err != nil {
+			return err
+		}
+	}
+	return r.explained(explain.Question{Node: r.Node, To: to, From: &s}, r.factsOf(p))
+}
+
+// source completes the source of connections to a pod: an address, node/NODE, or a pod, which the caller has to be
+// allowed to see.
+func (r *request) source(to *policy.Pod, s *explain.Source) error {
+	if a, err := netip.ParseAddr(s.Text); err == nil {
+		a = policy.CleanAddr(a)
+		s.Addrs, s.OfNode, s.Inside, s.Pod = []netip.Addr{a}, r.Own(a), r.inside(a), r.podAt(a)
+		return nil
+	}
+	if name, is := strings.CutPrefix(s.Text, "node/"); is {
+		s.Inside = "node"
+		if s.OfNode = name == r.Node; s.OfNode {
+			return nil
+		}
+		at := slices.IndexFunc(r.Nodes, func(n *policy.Pod) bool { return n.Name == name })
+		if at < 0 {
+			return console.Refuse(http.StatusNotFound, "the agent of %s does not know the addresses of the node %s; write the address from which it connects", r.Node, name)
+		}
+		s.Addrs = r.Nodes[at].IPs
+		return nil
+	}
+	namespace, name, found := strings.Cut(s.Text, "/")
+	if !found {
+		namespace, name = to.Namespace, s.Text
+	}
+	if namespace == "" || name == "" || strings.Contains(name, "/") {
+		return console.Refuse(http.StatusBadRequest, "%q is no source; write an address, NAMESPACE/NAME or NAME of a pod, or node/NODE", s.Text)
+	}
+	if err := r.may(namespace); err != nil {
+		return err
+	}
+	return r.sourcePod(namespace, name, s)
+}
+
+// sourcePod completes a source that is a pod.
+func (r *request) sourcePod(namespace, name string, s *explain.Source) error {
+	at := slices.IndexFunc(r.Remote, func(p *policy.Pod) bool { return p.Namespace == namespace && p.Name == name && !p.Finished() })
+	if at >= 0 {
+		s.Pod = r.Remote[at]
+	} else if p, err := r.find(namespace, name); err != nil {
+		if r.Unread != "" {
+			return console.Refuse(http.StatusNotFound, "%v; pods of other nodes are not known: %s; write the address from which it connects", err, r.Unread)
+		}
+		return err
+	} else if s.Pod = p; p.Finished() {
+		return console.Refuse(http.StatusNotFound, "the pod %s has ended (%s) and connects nowhere", p, p.Phase)
+	}
+	s.Text, s.Addrs = s.Pod.String(), s.Pod.IPs
+	if s.Pod.HostNetwork {
+		s.Inside, s.OfNode = "node", s.Pod.Local()
+	}
+	return nil
+}
+
+// podAt returns the pod at an address, nil where none is known.
+func (r *request) podAt(a netip.Addr) *policy.Pod {
+	for p := range r.allPods() {
+		if !p.Finished() && !p.HostNetwork && slices.Contains(p.IPs, a) {
+			return p
+		}
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package serve_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
+	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
+)
+
+// TestExplainFrom: sources of every form, and what of them a caller may see.
+func TestExplainFrom(t *testing.T) {
+	tenant := consoletest.Some{"shop"}
+	for _, c := range []struct {
+		from    string
+		viewer  serve.Viewer
+		verdict explain.Verdict
+		want    string // in the answer, or in the refusal
+		hidden  string
+	}{
+		{from: "shop/db-0", viewer: tenant, verdict: explain.Allowed, want: "(spec.ingress[0]) allows shop/db-0"},
+		{from: "db-0", viewer: tenant, verdict: explain.Allowed, want: "allows shop/db-0"},
+		{from: "::ffff:10.2.0.20", viewer: tenant, verdict: explain.Allowed, want: `"pod":"shop/db-0"`},
+		{from: "10.2.0.30", viewer: serve.Everything{}, verdict: explain.Denied, want: "app: ledger"},
+		{from: "10.2.0.30", viewer: tenant, verdict: explain.Denied, want: "allows the pod at 10.2.0.30 allows this; ask who runs it", hidden: "ledger"},
+		{from: "pay/ledger-0", viewer: tenant, want: "you may not see the namespace pay"},
+		{from: "batch", viewer: tenant, verdict: explain.Denied, want: "the rules of shop/batch for egress are asked before: explain shop/batch 10.1.0.10:8080/tcp"},
+		{from: "logs", viewer: tenant, verdict: explain.Allowed, want: "processes of the pod's node always reach it"},
+		{from: "10.1.0.1", viewer: tenant, verdict: explain.Allowed, want: "processes of the pod's node always reach it"},
+		{from: "node/node-1", viewer: tenant, verdict: explain.Allowed, want: "processes of the pod's node always reach it"},
+		{from: "node/node-2", viewer: tenant, verdict: explain.Denied, want: "192.0.2.2/32"},
+		{from: "node/node-3", viewer: tenant, want: "does not know the addresses of the node node-3; write the address"},
+		{from: "done", viewer: tenant, want: "the pod shop/done has ended (Succeeded)"},
+		{from: "none", viewer: tenant, want: "knows no pod shop/none"},
+	} {
+		w := consoletest.New("node-1")
+		w.Input.Nodes = []*policy.Pod{peers.Node("node-2", nil, policytest.Addrs("192.0.2.2"))}
+		resp, err := w.Agent("", c.viewer).Ask(context.Background(), console.ExplainPath, url.Values{"pod": {"shop/cart-7d9f"}, "from": {c.from}, "port": {"8080"}})
+		if c.verdict == "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v", c.from, err)
+			}
+			continue
+		}
+		fatal.If(t, err, c.from)
+		text, err := io.ReadAll(resp.Body)
+		fatal.If(t, err)
+		var e explain.Explanation
+		fatal.If(t, json.Unmarshal(text, &e))
+		if e.Verdict != c.verdict || !strings.Contains(string(text), c.want) || c.hidden != "" && strings.Contains(string(text), c.hidden) {
+			t.Errorf("%s: %s", c.from, text)
+		}
+	}
+}
