@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/namegate/namegate/e2e/bench/child"
 	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -65,6 +66,45 @@ func (b *bench) flow() {
 	}
 }
 
+// ingressState is of connections from outside to a pod of flowPods with rules for ingress.
+var ingressState = podsState + ", ingress"
+
+// ingress measures what rules for ingress cost connections to a pod.
+func (b *bench) ingress() {
+	names := []string{noRules}
+	for _, d := range dataplanes {
+		names = append(names, d.name)
+	}
+	nodes := map[string]*node{}
+	for _, name := range names {
+		n := b.newNode("ingress-", name, true)
+		nodes[name] = n
+		if name == noRules {
+			fatal.If(b, n.track())
+		} else {
+			b.enforce(n, ingressManifests(chosen(flowPods)), func(s lab.Status) bool { return s.InSync && len(s.Problems) == 0 }, "--node-name", "node-a", "--enforce-network-policies")
+		}
+		fatal.If(b, n.sink.Stop()) // the one in the world
+		var err error
+		n.sink, err = child.Self(n.Pod(client).Host, n.dir, "sink-in", "sink", fmt.Sprint(sinkPort))
+		fatal.If(b, err)
+	}
+	to := netip.AddrPortFrom(nodes[noRules].Pod(client).Addr4, sinkPort)
+	series := map[string]figure.Series{}
+	for round := range b.Rounds {
+		for i := range names {
+			name := names[(round+i)%len(names)]
+			series[name] = append(series[name], b.pushTo(nodes[name], nodes[name].World, to, traffic[0]))
+		}
+	}
+	for _, d := range dataplanes {
+		own, p := series[d.name], series[noRules]
+		f := figure.Figure{Name: traffic[0].figure, Value: own.Median(), Unit: traffic[0].unit, State: ingressState + d.state}.Against(noRules, p.Median())
+		b.Note("%s, %s: %.4g, %s %.4g: %.3f", f.Name, f.State, f.Value, f.Peer, f.PeerValue, f.Ratio)
+		b.Report(f, max(own.Others(), p.Others()))
+	}
+}
+
 // furnish makes a node one of those to compare.
 func (b *bench) furnish(n *node, name string) {
 	switch name {
@@ -106,10 +146,14 @@ var traffic = []measured{
 
 // push lets a node's client send for one round, and returns what it counted in a second.
 func (b *bench) push(n *node, m measured) figure.Reading {
+	return b.pushTo(n, n.Pod(client).Host, netip.AddrPortFrom(target4, uint16(m.port)), m)
+}
+
+// pushTo is push from a host to an address that the sink listens on.
+func (b *bench) pushTo(n *node, from *lab.Host, to netip.AddrPort, m measured) figure.Reading {
 	meter := b.NewMeter(0, n.sink.PID())
-	at := netip.AddrPortFrom(target4, uint16(m.port)).String()
 	env := []string{"GODEBUG=asyncpreemptoff=1"} // signals would interrupt connect
-	out, used := b.child(n.Pod(client).Host, env, m.role, at, b.Span.String(), fmt.Sprint(m.threads))
+	out, used := b.child(from, env, m.role, to.String(), b.Span.String(), fmt.Sprint(m.threads))
 	var done, nanoseconds float64
 	_, err := fmt.Sscan(string(out), &done, &nanoseconds)
 	fatal.If(b, err)

@@ -58,6 +58,25 @@ spec:
 	return map[string]string{"pods.yaml": pods.String(), "policies.yaml": policies.String()}
 }
 
+// ingressManifests are every pod, and a NetworkPolicy for ingress to the selected ones: from pods and networks, the
+// world at last.
+func ingressManifests(selected []int) map[string]string {
+	return map[string]string{"pods.yaml": manifests(selected)["pods.yaml"], "policies.yaml": fmt.Sprintf(`
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: in, namespace: shop}
+spec:
+  podSelector: {matchLabels: {selected: "true"}}
+  policyTypes: [Ingress]
+  ingress:
+  - from: [{podSelector: {matchLabels: {selected: "true"}}}]
+    ports: [{port: 8080}, {port: 9090}]
+  - from: [{ipBlock: {cidr: 10.2.0.0/16, except: [10.2.7.0/24]}}]
+  - from: [{ipBlock: {cidr: 192.168.77.0/24}}]
+    ports: [{port: %d, endPort: %d}]
+`, sinkPort, sinkPort+sinkPorts-1)}
+}
+
 // answer gives every name the target's addresses.
 func answer(q *dns.Msg) *dns.Msg {
 	r := new(dns.Msg).SetReply(q)
@@ -77,11 +96,17 @@ func (b *bench) guard(n *node, answer lab.Answerer, selected []int) {
 	var err error
 	n.world, err = n.ServeWorld(answer)
 	fatal.If(b, err)
-	n.agent, err = n.NewAgent(b.Agent, n.dir, corefile)
+	b.enforce(n, manifests(selected), func(s lab.Status) bool { return s.InSync && s.Enforcer.Selected == len(selected) })
+}
+
+// enforce starts the agent on a node with policies, and waits until its status says that they are in force.
+func (b *bench) enforce(n *node, manifests map[string]string, inForce func(lab.Status) bool, args ...string) {
+	var err error
+	n.agent, err = n.NewAgent(b.Agent, n.dir, corefile, args...)
 	fatal.If(b, err)
-	fatal.If(b, n.agent.Write(manifests(selected)))
+	fatal.If(b, n.agent.Write(manifests))
 	fatal.If(b, n.agent.Start())
-	fatal.If(b, n.agent.WaitFor("the policies", func(s lab.Status) bool { return s.InSync && s.Enforcer.Selected == len(selected) }))
+	fatal.If(b, n.agent.WaitFor("the policies", inForce))
 }
 
 // resolver is the address that pods ask.

@@ -36,6 +36,7 @@ func goals() []ground.Goal {
 	for _, d := range dataplanes {
 		out = append(out,
 			ground.Goal{Figure: "flow.rps", Peer: noRules, State: podsState + d.state, Least: 0.97},
+			ground.Goal{Figure: "flow.new_per_s", Peer: noRules, State: ingressState + d.state, Least: 0.84},
 			ground.Goal{Figure: "flow.throughput_gbps", Peer: noRules, State: podsState + d.state, Least: 0.97},
 			ground.Goal{Figure: "restart.ready_ms", State: grantsState + d.state, Value: 400},
 			ground.Goal{Figure: "agent.rss_mib", State: nodeState + d.state, Value: 50},
@@ -65,6 +66,7 @@ func main() {
 			{Name: "churn", Run: b.eachDataplane(b.churn)},
 			{Name: "reuse", Run: b.eachDataplane(b.reuse)},
 			{Name: "flow", Run: b.flow},
+			{Name: "ingress", Run: b.ingress},
 		},
 		Goals: goals(),
 	}.Main())
