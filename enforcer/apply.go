@@ -49,9 +49,10 @@ func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map
 	abandoned := e.coming
 	another := abandoned != e.snapshot && abandoned != s
 	e.coming, e.next = s, nil
-	if !another && e.preparePeers(ctx, s) {
-		return nil, nil
+	if !another && e.peersAlone(s) && e.flows.Record() == nil && e.applyTables(ctx, e.plan, e.snapshot) == nil {
+		return nil, nil // an error is tried, and told of, with all else
 	}
+	known := e.complete && s != e.snapshot && slices.Equal(s.PeerSets, e.snapshot.PeerSets)
 	e.complete = false
 	e.findHomes(s)
 	e.lists.Prune()
@@ -63,9 +64,11 @@ func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map
 			return nil, err
 		}
 	}
-	subjects := plan.Union(e.plan, next, e.closed)
-	if err := e.stage(ctx, subjects); err != nil {
-		return nil, err
+	subjects, names := plan.Union(e.plan, next, e.closed), known && e.plan.SameButNames(next)
+	if !names { // else what is in force is all that the kernel needs
+		if err := e.stage(ctx, subjects); err != nil {
+			return nil, err
+		}
 	}
 	if err := e.importGrants(); err != nil {
 		return nil, err
@@ -77,7 +80,7 @@ func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map
 	if err != nil {
 		return nil, fmt.Errorf("prepare grants: %w", err)
 	}
-	e.unopened = carried.Closed
+	e.unopened, e.complete = carried.Closed, names
 	return carried.Refused, nil
 }
 
@@ -139,7 +142,7 @@ func (e *Enforcer) CommitPart(ctx context.Context, waiting map[policy.PodRef]boo
 
 // commit brings a snapshot into force: what is coming, or a part of that.
 func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
-	members := e.peersAlone(e.coming)
+	members, names := e.peersAlone(e.coming), e.complete
 	e.complete = false
 	if e.snapshot != nil {
 		// The other dataplane's rules do not follow a change. Rules that cannot be removed open
@@ -157,7 +160,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if members {
 		return e.commitPeers(ctx)
 	}
-	written, err := e.bringIntoForce(ctx, s)
+	written, err := e.bringIntoForce(ctx, s, names)
 	if err != nil {
 		return e.close(ctx, err)
 	}
@@ -176,15 +179,15 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 
 // bringIntoForce is commit but for the rights and sets that are taken back at last. It
 // returns what was written: the plan, and what Prepare made ready beside it. After an
-// error the last snapshot is in force still.
-func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (dataplane.Subjects, error) {
+// error the last snapshot is in force still. names: but for names e.next is in force, if it is there.
+func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot, names bool) (dataplane.Subjects, error) {
 	last, subjects := e.plan, e.next
 	if subjects == nil || e.snapshot == nil {
 		// Links may have changed since Prepare. Once a snapshot is in force, RunReconcile looks.
 		e.findHomes(e.coming)
 	}
 	if e.next == nil || s != e.coming {
-		subjects = e.planOf(s)
+		subjects, names = e.planOf(s), false
 	}
 	e.next = nil
 	if err := e.withdrawStale(subjects); err != nil {
@@ -221,8 +224,10 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	if err := e.isolateQuietly(ctx, s, written, coming); err != nil {
 		return nil, err
 	}
-	if err := e.write(ctx, written, s); err != nil {
-		return nil, err
+	if !names {
+		if err := e.write(ctx, written, s); err != nil {
+			return nil, err
+		}
 	}
 	e.flows.Recheck(flows.PodRemoved, gone)
 	e.snapshot, e.plan, e.recovered = s, subjects, recoveredState{}

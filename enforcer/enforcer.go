@@ -104,7 +104,7 @@ type Enforcer struct {
 	orphans     orphans
 	switched    map[netip.Addr]string // addresses without a home to the interface of their switch, and that was said
 	gateways    []netip.Addr          // the node's link-local addresses, where pods are on bridges
-	complete    bool                  // the last Commit was of a whole snapshot and failed in nothing, and members of peers alone are prepared since
+	complete    bool                  // the last Commit was of a whole snapshot, nothing has failed since, and members of peers or names alone are prepared
 	unseen      bool                  // netfilter misses bridged packets, and that was said
 	unread      []string              // other programs' tables that Start could not read, with the reason
 	predecessor *handover.Predecessor

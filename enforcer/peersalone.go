@@ -17,15 +17,6 @@ func (e *Enforcer) peersAlone(s *policy.Snapshot) bool {
 	return e.complete && s != e.snapshot && !haveTiers(e.plan) && s.SameButPeers(e.snapshot)
 }
 
-// preparePeers is Prepare for such a snapshot, and tells whether that is done.
-func (e *Enforcer) preparePeers(ctx context.Context, s *policy.Snapshot) bool {
-	if !e.peersAlone(s) {
-		return false
-	}
-	// An error is tried, and told of, with all else.
-	return e.flows.Record() == nil && e.applyTables(ctx, e.plan, e.snapshot) == nil
-}
-
 // commitPeers is Commit for such a snapshot.
 func (e *Enforcer) commitPeers(ctx context.Context) error {
 	e.recheckLost(e.plan, e.snapshot, e.coming)

@@ -34,7 +34,7 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 		}
 	}
 	e.predecessor.Forget()
-	e.complete = false // all is prepared, not peers alone
+	e.complete = false // all is prepared
 	e.cfg.Reprepare()
 	if err := e.endSwitch(ctx); err != nil {
 		e.log.Error("the other dataplane's objects stay; trying again", "error", err)

@@ -216,7 +216,7 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 	if maps.Equal(homes, e.homes) && slices.Equal(gateways, e.gateways) && unseen == e.unseen {
 		return nil
 	}
-	e.plan = e.planOf(e.snapshot)
+	e.plan, e.complete = e.planOf(e.snapshot), false
 	return e.write(ctx, e.inForce(), e.snapshot)
 }
 
@@ -253,6 +253,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 		return nil
 	}
 	defer func() {
+		e.complete = e.complete && err == nil
 		if err != nil && repair {
 			e.drift.report(fromRepair, e.now(), err, "repair")
 		} else if err == nil {

@@ -74,6 +74,16 @@ func (s *Subject) SameRules(o *Subject) bool {
 		s.BridgesUnseen == o.BridgesUnseen && (s.Ingress == nil) == (o.Ingress == nil) && s.Isolated == o.Isolated
 }
 
+// SameButNames tells whether a change from one value to the other leaves what the dataplane holds as it is, but for
+// grants, and needs nothing in the tables before it is in force. Entries are of Tiers.
+func (s Subjects) SameButNames(o Subjects) bool {
+	return maps.EqualFunc(s, o, func(a, b *Subject) bool {
+		return a.SameRules(b) && a.Tiers.Same(b.Tiers) && a.Ingress.Same(b.Ingress) && a.Confirmed.Same(b.Confirmed) &&
+			a.Peers.Within(b.Peers) && b.Peers.Within(a.Peers) &&
+			a.Staged == b.Staged && a.Audited == b.Audited && a.Node == b.Node && a.Drop == b.Drop && a.Intercept == b.Intercept
+	})
+}
+
 // Asks tells whether the subject's rules ask a set of its grants.
 func (s *Subject) Asks(set GrantSet) bool {
 	switch {
