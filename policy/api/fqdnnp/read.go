@@ -97,10 +97,10 @@ func (r *Policy) rule(index int, from *v1alpha1.EgressRule) {
 		r.Partly(path+".matches", "%d matches; write at most %d and put the rest into another rule", len(matches), MaxMatches)
 		matches = matches[:MaxMatches]
 	}
-	to := &ordered.Destinations{}
+	to, report := &ordered.Destinations{Names: make([]ordered.Name, 0, len(matches))}, fields.Report(r.Partly)
 	for i := range matches {
 		at := known.matches[i]
-		if pattern, ok := fields.Report(r.Partly).Match(at, &matches[i]); ok && ports != "" {
+		if pattern, ok := report.Match(at, &matches[i]); ok && ports != "" {
 			to.Names = append(to.Names, ordered.Name{Path: at, Pattern: pattern})
 		}
 	}

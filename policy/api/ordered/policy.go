@@ -104,6 +104,7 @@ type Name struct {
 func (p *Policy) Add(from policy.Rule, to *Destinations) {
 	if len(to.Names) > 0 {
 		rule := p.add(from, policy.Peer{Kind: policy.PeerNames}, nil)
+		rule.Matches = make([]*policy.Match, 0, len(to.Names))
 		for _, n := range to.Names {
 			rule.Matches = append(rule.Matches, policy.NewMatch(rule, n.Path, n.Pattern, p.matches))
 			p.matches++
