@@ -16,8 +16,8 @@ import (
 // networkPolicyEntry has the used fields of a NetworkPolicy.
 type networkPolicyEntry struct {
 	policy *networkingv1.NetworkPolicy
-	// to are the namespaces whose pods must be known.
-	to spaces
+	// to and from are the namespaces whose pods must be known for egress and for ingress.
+	to, from spaces
 }
 
 // readNetworkPolicy keeps the rules of a NetworkPolicy, and its name. An equal
@@ -36,18 +36,18 @@ func readNetworkPolicy(object any, before *networkPolicyEntry) *networkPolicyEnt
 	}
 	e := &networkPolicyEntry{policy: kept}
 	if !netpol.Ignored(kept) {
-		e.to = leadsTo(&kept.Spec)
+		e.to, e.from = leadsTo(&kept.Spec), comesFrom(&kept.Spec)
 	}
 	return e
 }
 
-// spaces are the namespaces to whose pods the NetworkPolicies of a namespace lead.
+// spaces are the namespaces whose pods are peers of the NetworkPolicies of a namespace.
 type spaces struct {
 	own, every bool
 	selected   map[string]*peers.Selector // by labels, and by their text
 }
 
-// none tells whether they lead to no pods.
+// none tells whether no pods are peers.
 func (s *spaces) none() bool { return !s.own && !s.every && len(s.selected) == 0 }
 
 // add adds the namespaces of another NetworkPolicy of the same namespace.
@@ -95,6 +95,20 @@ func leadsTo(spec *networkingv1.NetworkPolicySpec) (to spaces) {
 		}
 	}
 	return to
+}
+
+// comesFrom returns the namespaces whose pods have to be known to know a NetworkPolicy's ingress. Ports by name are
+// those of its subjects.
+func comesFrom(spec *networkingv1.NetworkPolicySpec) (from spaces) {
+	if len(spec.PolicyTypes) > 0 && !slices.Contains(spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
+		return from
+	}
+	for _, r := range spec.Ingress {
+		for i := range r.From {
+			from.add(peerSpaces(&r.From[i]))
+		}
+	}
+	return from
 }
 
 // peerSpaces returns the namespaces of the pods of a peer. A selector that cannot be read selects

@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -82,34 +84,53 @@ func TestSpacesOfNetworkPolicies(t *testing.T) {
 		types []networkingv1.PolicyType
 		rules []networkingv1.NetworkPolicyEgressRule
 		want  string
+		from  string // if the rules are for ingress, and the types the other ones
 	}{
-		{"no rule", both, nil, ""},
-		{"everywhere", both, []networkingv1.NetworkPolicyEgressRule{{}}, ""},
-		{"a network", both, rule(block), ""},
-		{"a number", both, port(intstr.FromInt32(80)), ""},
-		{"a name anywhere", both, port(intstr.FromString("web")), "*"},
-		{"a name in a network", both, port(intstr.FromString("web"), block), "*"},
-		{"a name of pods", both, port(intstr.FromString("web"), pods), "shop"},
-		{"a name of pods and in a network", both, port(intstr.FromString("web"), pods, block), "*"},
-		{"pods", both, rule(pods), "shop"},
-		{"namespaces", both, rule(of("back")), "bank pay"},
-		{"namespaces that none is", both, rule(of("middle")), ""},
-		{"pods and namespaces", both, rule(pods, of("back"), of("back")), "bank pay shop"},
-		{"the own namespace by its labels", both, rule(of("front")), "shop"},
-		{"in two rules", both, append(rule(pods), rule(of("back"))...), "bank pay shop"},
-		{"every namespace", both, rule(networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}}), "*"},
-		{"a selector that cannot be read", both, rule(unreadable), ""},
-		{"no types, and a rule", nil, rule(pods), "shop"},
-		{"ingress alone", both[:1], rule(pods), ""},
+		{"no rule", both, nil, "", ""},
+		{"everywhere", both, []networkingv1.NetworkPolicyEgressRule{{}}, "", ""},
+		{"a network", both, rule(block), "", ""},
+		{"a number", both, port(intstr.FromInt32(80)), "", ""},
+		{"a name anywhere", both, port(intstr.FromString("web")), "*", ""},
+		{"a name in a network", both, port(intstr.FromString("web"), block), "*", ""},
+		{"a name of pods", both, port(intstr.FromString("web"), pods), "shop", "shop"},
+		{"a name of pods and in a network", both, port(intstr.FromString("web"), pods, block), "*", "shop"},
+		{"pods", both, rule(pods), "shop", "shop"},
+		{"namespaces", both, rule(of("back")), "bank pay", "bank pay"},
+		{"namespaces that none is", both, rule(of("middle")), "", ""},
+		{"pods and namespaces", both, rule(pods, of("back"), of("back")), "bank pay shop", "bank pay shop"},
+		{"the own namespace by its labels", both, rule(of("front")), "shop", "shop"},
+		{"in two rules", both, append(rule(pods), rule(of("back"))...), "bank pay shop", "bank pay shop"},
+		{"every namespace", both, rule(networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}}), "*", "*"},
+		{"a selector that cannot be read", both, rule(unreadable), "", ""},
+		{"no types, and a rule", nil, rule(pods), "shop", "shop"},
+		{"ingress alone", both[:1], rule(pods), "", ""},
 	} {
 		n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: c.types, Egress: c.rules}}
-		r := remote{most: MaxRemoteNamespaces, peerSpaces: peerSpacesOf([]*networkPolicyEntry{readNetworkPolicy(n, nil)})}
+		r := remote{most: MaxRemoteNamespaces, peerSpaces: peerSpacesOf([]*networkPolicyEntry{readNetworkPolicy(n, nil)}, true)}
 		if got := spacesText(r.spacesFrom(map[string]bool{"shop": true}, namespaces)); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
-		n.Labels = map[string]string{"namegate.io/ignore": "true"}
-		if to := readNetworkPolicy(n, nil).to; !to.none() {
-			t.Errorf("%s: an ignored one wants pods of %v to be known", c.name, to)
+		in := n.DeepCopy()
+		if in.Spec.Egress = nil; len(c.types) == 1 {
+			in.Spec.PolicyTypes = both[1:]
+		}
+		for _, rule := range c.rules {
+			in.Spec.Ingress = append(in.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: rule.To, Ports: rule.Ports})
+		}
+		for _, enforced := range []bool{false, true} {
+			r, want := remote{most: MaxRemoteNamespaces, peerSpaces: peerSpacesOf([]*networkPolicyEntry{readNetworkPolicy(in, nil)}, enforced)}, ""
+			if enforced {
+				want = c.from
+			}
+			if got := spacesText(r.spacesFrom(map[string]bool{"shop": true}, namespaces)); got != want {
+				t.Errorf("%s: %q for ingress, enforced %v, want %q", c.name, got, enforced, want)
+			}
+		}
+		for _, ignored := range []*networkingv1.NetworkPolicy{n, in} {
+			ignored.Labels = map[string]string{"namegate.io/ignore": "true"}
+			if e := readNetworkPolicy(ignored, nil); !e.to.none() || !e.from.none() {
+				t.Errorf("%s: an ignored one wants pods of %v and %v to be known", c.name, e.to, e.from)
+			}
 		}
 	}
 }
@@ -120,4 +141,33 @@ func spacesText(set map[string]bool) string {
 		return "*"
 	}
 	return strings.Join(slices.Sorted(maps.Keys(set)), " ")
+}
+
+// TestEnforcedNetworkPolicies: where they are enforced alone, their sources are known as peers, in every namespace
+// with pods of this node.
+func TestEnforcedNetworkPolicies(t *testing.T) {
+	inbound := func(n *networkingv1.NetworkPolicy) {
+		n.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+		n.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: n.Spec.Egress[0].To}}
+		n.Spec.Egress = nil
+	}
+	for _, enforced := range []bool{false, true} {
+		api := newAPIServer(t)
+		api.put("pods", aPod("web", "10.0.0.1"))
+		api.put("pods", aFarPod("far", "10.0.1.1"))
+		client, dyn := api.clients()
+		r := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: hastyClock{}, EnforceNetworkPolicies: enforced})
+		text := func(s State) string {
+			return fmt.Sprint(s.Input.EnforceNetworkPolicies, " ", len(s.Input.NetworkPolicies), " ", len(s.Input.Remote), " ", s.Input.RemoteNamespaces)
+		}
+		r.until(fmt.Sprint(enforced, " 0 0 []"), text)
+		api.put("networkpolicies", with(aNetworkPolicy("shop", "db", "db"), inbound))
+		if !enforced {
+			r.until("false 1 0 []", text)
+			continue
+		}
+		r.until("true 1 1 [shop]", text)
+		api.remove("networkpolicies/shop/db")
+		r.until("true 0 0 []", text)
+	}
 }

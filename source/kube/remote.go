@@ -65,15 +65,15 @@ type remote struct {
 	// deadline is set while States wait for pods, of the namespaces awaited, and ends that.
 	deadline <-chan time.Time
 	awaited  []string
-	// policySpaces are the namespaces with a policy; peerSpaces are the namespaces to whose pods
-	// the NetworkPolicies of a namespace lead.
+	// policySpaces are the namespaces with a policy; peerSpaces are the namespaces whose pods are peers
+	// of the NetworkPolicies of a namespace.
 	policySpaces map[string]bool
 	peerSpaces   map[string]*spaces
-	// from are the namespaces whose NetworkPolicies lead to the namespaces in to. It is nil when to
+	// from are the namespaces whose NetworkPolicies have peers in the namespaces in to. It is nil when to
 	// has to be found again.
 	from, to map[string]bool
-	// everySpace: cluster policies may select pods of every namespace. clusterPeers and
-	// nodes: some of them lead to pods and to nodes.
+	// everySpace: pods of every namespace may be selected, by cluster policies or by NetworkPolicies
+	// alone. clusterPeers and nodes: peers of cluster policies are pods and nodes.
 	everySpace, clusterPeers, nodes bool
 }
 
@@ -122,9 +122,9 @@ func (r *remote) known() bool {
 	return true
 }
 
-// updateNeed finds out whose pods of other nodes are needed: of the namespaces to which the
-// NetworkPolicies lead of namespaces with pods of this node, where policies may make these
-// default-deny; of all namespaces, if cluster policies lead to pods. Their Deny rules deny every
+// updateNeed finds out whose pods of other nodes are needed: of the namespaces in which the
+// NetworkPolicies have peers of namespaces with pods of this node, where policies may make these
+// default-deny; of all namespaces, if peers of cluster policies are pods. Their Deny rules deny every
 // connection while pods are not known, which a new namespace must not cause. A pod counts from
 // when it is bound to the node, mostly long before it has an address.
 func (r *remote) updateNeed(near []*podEntry, namespaces map[string]map[string]string) {
@@ -155,7 +155,7 @@ func (r *remote) neededBy(near []*podEntry, namespaces map[string]map[string]str
 	return r.to
 }
 
-// spacesFrom returns the namespaces to which the NetworkPolicies of some namespaces lead,
+// spacesFrom returns the namespaces in which the NetworkPolicies of some namespaces have peers,
 // NamespaceAll for every one.
 func (r *remote) spacesFrom(from map[string]bool, namespaces map[string]map[string]string) map[string]bool {
 	to, all := map[string]bool{}, spaces{}
@@ -183,17 +183,24 @@ func policySpacesOf(policies []*v1alpha1.FQDNNetworkPolicy) map[string]bool {
 	return spaces
 }
 
-// peerSpacesOf returns the namespaces to whose pods the NetworkPolicies of each namespace lead.
-func peerSpacesOf(entries []*networkPolicyEntry) map[string]*spaces {
+// peerSpacesOf returns the namespaces whose pods are peers of the NetworkPolicies of each namespace, for egress
+// and, where they are enforced alone, for ingress. Beside ClusterNetworkPolicies for ingress all pods are known.
+func peerSpacesOf(entries []*networkPolicyEntry, ingress bool) map[string]*spaces {
 	all := map[string]*spaces{}
+	add := func(namespace string, of spaces) {
+		if of.none() {
+			return
+		}
+		if all[namespace] == nil {
+			all[namespace] = &spaces{}
+		}
+		all[namespace].add(of)
+	}
 	for _, e := range entries {
-		if e.to.none() {
-			continue
+		add(e.policy.Namespace, e.to)
+		if ingress {
+			add(e.policy.Namespace, e.from)
 		}
-		if all[e.policy.Namespace] == nil {
-			all[e.policy.Namespace] = &spaces{}
-		}
-		all[e.policy.Namespace].add(e.to)
 	}
 	return all
 }

@@ -307,7 +307,7 @@ func TestManySelectorsLeadToEveryNamespace(t *testing.T) {
 		twice := manySelectors(n)
 		twice.Name, twice.Spec.Egress = "twice", append(twice.Spec.Egress, twice.Spec.Egress[0])
 		entries := []*networkPolicyEntry{readNetworkPolicy(manySelectors(n), nil), readNetworkPolicy(twice, nil)}
-		r := remote{most: MaxRemoteNamespaces, peerSpaces: peerSpacesOf(entries)}
+		r := remote{most: MaxRemoteNamespaces, peerSpaces: peerSpacesOf(entries, false)}
 		diff.Equal(t, want, spacesText(r.spacesFrom(map[string]bool{"shop": true}, map[string]map[string]string{"bank": {"v": "v7"}, "pay": {"v": "x"}})), "selectors", n)
 	}
 }

@@ -51,6 +51,8 @@ type Options struct {
 	Dynamic  dynamic.Interface // policies come through it
 	NodeName string            // the pods of this node are read
 	Services []policy.ServiceRef
+	// EnforceNetworkPolicies has NetworkPolicies enforced alone, as compile.Input has it.
+	EnforceNetworkPolicies bool
 	// ClusterNetworkPolicies reads those of policy.networking.k8s.io, where they are served.
 	ClusterNetworkPolicies bool
 	// Nodes reads what policies for nodes need: Own and APIServers of policy.Cluster.
@@ -116,6 +118,7 @@ func New(o Options) (*Source, error) {
 		s.clock = clock.RealClock{}
 	}
 	s.remote.feeds, s.remote.most, s.remote.turns = map[string]*remoteFeed{}, MaxRemoteNamespaces, make(chan struct{}, remoteLists)
+	s.assembly.state.Input.EnforceNetworkPolicies = o.EnforceNetworkPolicies
 	s.assembly.yielded = map[*podEntry]*policy.Pod{}
 	s.link = newLink(s.log, s.clock.Now)
 	s.link.changed = s.note

@@ -83,10 +83,10 @@ func (s *Source) gather() {
 			return nil
 		}) || clusterPolicies
 	}
-	r.everySpace = len(a.state.Input.ClusterPolicies)+len(a.state.Input.ClusterNetworkPolicies) > 0
+	r.everySpace = a.state.Input.EnforceNetworkPolicies || len(a.state.Input.ClusterPolicies)+len(a.state.Input.ClusterNetworkPolicies) > 0
 	networkPolicies := update(a, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
 		a.state.Input.NetworkPolicies = listNetworkPolicies(entries)
-		r.peerSpaces = peerSpacesOf(entries)
+		r.peerSpaces = peerSpacesOf(entries, a.state.Input.EnforceNetworkPolicies)
 		return nil
 	})
 	namespaces := update(a, s.namespaces, func(entries []*namespaceEntry) []policy.Problem {

@@ -55,19 +55,20 @@ const (
 	base   = string(api.BaselineTier)
 )
 
-// PeersOf tells whether peers of rules are pods, and nodes.
+// PeersOf tells whether peers of rules are pods, and nodes. Those of rules for ingress are pods: also where one
+// cannot be read, NetworkPolicies count beside it.
 func PeersOf(p *unstructured.Unstructured) (pods, nodes bool) {
 	spec, _ := p.Object["spec"].(map[string]any)
-	for direction, field := range map[string]string{"egress": "to", "ingress": "from"} {
-		rules, _ := spec[direction].([]any)
-		for _, raw := range rules {
-			rule, _ := raw.(map[string]any)
-			list, _ := rule[field].([]any)
-			for _, raw := range list {
-				peer, _ := raw.(map[string]any)
-				pods = pods || peer["namespaces"] != nil || peer["pods"] != nil
-				nodes = nodes || peer["nodes"] != nil
-			}
+	ingress, _ := spec["ingress"].([]any)
+	egress, _ := spec["egress"].([]any)
+	pods = len(ingress) > 0
+	for _, raw := range egress {
+		rule, _ := raw.(map[string]any)
+		to, _ := rule["to"].([]any)
+		for _, raw := range to {
+			peer, _ := raw.(map[string]any)
+			pods = pods || peer["namespaces"] != nil || peer["pods"] != nil
+			nodes = nodes || peer["nodes"] != nil
 		}
 	}
 	return pods, nodes
