@@ -82,7 +82,7 @@ func (in *inquiry) isolating() []*networkingv1.NetworkPolicy {
 	return slices.DeleteFunc(slices.Clone(in.f.NetworkPolicies), func(p *networkingv1.NetworkPolicy) bool {
 		selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 		egressOnly := len(p.Spec.PolicyTypes) > 0 && !slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
-		return err != nil || egressOnly || p.Labels[netpol.IgnoreLabel] == "true" || !selector.Matches(labels.Set(in.f.Pod.Labels))
+		return err != nil || egressOnly || netpol.Ignored(p) || !selector.Matches(labels.Set(in.f.Pod.Labels))
 	})
 }
 
@@ -145,7 +145,7 @@ func (in *inquiry) evaluateIngress(isolating []*networkingv1.NetworkPolicy) {
 
 // listIngress lists the rules that match a connection from the source, and evaluates it.
 func (in *inquiry) listIngress(f *policy.Flow) (allowed bool, by *policy.Rule) {
-	steps := ingressSteps(in.f.View, in.f.Snapshot, f)
+	steps := policy.StepsIngress(in.f.View, in.f.Snapshot, f)
 	allowed, by = evaluateAny(in.f.View, in.f.Snapshot, *f, steps)
 	at := listed{addr: f.Source, known: true}
 	if p := in.from.Pod; p != nil && in.sees(p.Namespace) {
@@ -205,25 +205,6 @@ func (in *inquiry) writeIngress(from destination, isolating *networkingv1.Networ
 	}
 }
 
-// ingressSteps are the rules that match a connection to a pod on some port, as policy.Steps has them.
-func ingressSteps(v *policy.View, snap *policy.Snapshot, f *policy.Flow) (steps []policy.Step) {
-	second := v.Ingress.Baseline
-	if len(v.Ingress.NetworkPolicies) > 0 {
-		second = v.Ingress.Namespace
-	}
-	for _, r := range slices.Concat(v.Ingress.Admin, second) {
-		s := policy.Step{Rule: r, Ports: r.Ports}
-		if r.Broken && r.Action == policy.Accept || !r.Broken && r.Peer.Kind != policy.PeerAnywhere && !snap.PeerSet(r.Peer).Contains(f.Source, policy.AnyProtocol, 0) {
-			continue
-		}
-		s.Asked = s.Ports.Contains(f.Protocol, f.Reached.Port()) || f.Reached.Port() == 0 && slices.ContainsFunc(s.Ports.Ranges(), func(p policy.PortRange) bool {
-			return f.Protocol == policy.AnyProtocol || p.Protocol == policy.AnyProtocol || p.Protocol == f.Protocol
-		})
-		steps = append(steps, s)
-	}
-	return steps
-}
-
 // evaluateAny evaluates a connection to the pod: one port that is allowed is enough, where none is asked for.
 func evaluateAny(v *policy.View, snap *policy.Snapshot, f policy.Flow, steps []policy.Step) (allowed bool, by *policy.Rule) {
 	if f.Reached.Port() != 0 {
@@ -235,12 +216,14 @@ func evaluateAny(v *policy.View, snap *policy.Snapshot, f policy.Flow, steps []p
 			if g.Protocol = cmp.Or(f.Protocol, p.Protocol); p.Protocol != policy.AnyProtocol && p.Protocol != g.Protocol {
 				continue
 			}
-			g.Reached = netip.AddrPortFrom(f.Reached.Addr(), p.First)
-			ok, r := policy.EvaluateIngress(v, snap, &g)
-			if ok {
-				return true, r
+			for _, begin := range []uint16{p.First, p.Last + 1} { // of ports on which the same rules match; 0 behind the last
+				g.Reached = netip.AddrPortFrom(f.Reached.Addr(), begin)
+				ok, r := policy.EvaluateIngress(v, snap, &g)
+				if ok {
+					return true, r
+				}
+				by = cmp.Or(by, r)
 			}
-			by = cmp.Or(by, r)
 		}
 	}
 	return false, by

@@ -1,7 +1,9 @@
 package explain
 
 import (
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // from is one rule for ingress.
@@ -65,6 +68,8 @@ func TestFromSource(t *testing.T) {
 		{what: "a pod", from: "10.2.0.5", port: "8080", pod: &db1, rules: []*policy.Rule{dbs}, verdict: Allowed, reason: "NetworkPolicy shop/closed (spec.ingress[0]) allows 10.2.0.5", evidence: "10.2.0.5 shop/db-1 tcp/8080 true"},
 		{what: "any port", from: "10.2.0.5", pod: &db1, rules: []*policy.Rule{dbs}, verdict: Allowed, reason: "NetworkPolicy shop/closed (spec.ingress[0]) allows 10.2.0.5"},
 		{what: "any port of UDP", from: "10.2.0.5", port: "udp", pod: &db1, rules: []*policy.Rule{dbs}, verdict: Denied, reason: closed + "they allow 10.2.0.5 on tcp/8080, and not by udp", manifest: "app: db"},
+		{what: "any port behind those that are denied", from: "198.51.100.7", port: "tcp", rules: []*policy.Rule{from(policy.PeerAnywhere, "", "tcp/0-8079", policy.Admin, policy.Deny), from(policy.PeerAnywhere, "", "tcp/0-8080", policy.Namespace, policy.Accept)},
+			verdict: Allowed, reason: "NetworkPolicy shop/closed (spec.ingress[0]) allows 198.51.100.7"},
 		{what: "another port", from: "10.2.0.5", port: "8081", pod: &db1, rules: []*policy.Rule{dbs}, verdict: Denied, reason: closed + "they allow 10.2.0.5 on tcp/8080, and not on tcp/8081",
 			evidence: "10.2.0.5 shop/db-1 tcp/8080 false", manifest: "name: allow-from-db"},
 		{what: "a network", from: "198.51.100.7", port: "22/udp", rules: []*policy.Rule{dbs, nets}, verdict: Allowed, reason: "NetworkPolicy shop/closed (spec.ingress[0]) allows 198.51.100.7"},
@@ -190,6 +195,64 @@ func TestParsePort(t *testing.T) {
 		got, err := ParsePort(text)
 		if (err != nil) != (want == "!") || err == nil && got.portText() != want {
 			t.Errorf("%q: %q, %v", text, got.portText(), err)
+		}
+	}
+}
+
+// TestFromSourceLikeEvaluate: of random rules the verdict is that of the evaluation: without a port, of any port.
+func TestFromSourceLikeEvaluate(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 5))
+	keys := []string{"shop: app=db", "shop: half"}
+	random := func(tier policy.Tier) *policy.Rule {
+		var ports []policy.PortRange
+		for range r.IntN(3) {
+			first := uint16(r.IntN(6))
+			ports = append(ports, policy.PortRange{Protocol: []policy.Protocol{policy.TCP, policy.UDP}[r.IntN(2)], First: first, Last: first + uint16(r.IntN(3))})
+		}
+		set := policy.NewPortSet(ports...)
+		if len(ports) == 0 {
+			set = policy.AnyPort
+		}
+		rule := from(policy.PeerPods, keys[r.IntN(2)], set, tier, policy.Accept)
+		if tier != policy.Namespace {
+			rule.Action = policy.Action(r.IntN(3))
+		}
+		if r.IntN(4) == 0 {
+			rule.Peer = policy.Peer{}
+		}
+		return rule
+	}
+	for range short.Rounds(300, 3_000, 30_000) {
+		f := about(t, cart(), nil)
+		f.View = &policy.View{Pod: f.Pod}
+		var rules []*policy.Rule
+		for range r.IntN(6) {
+			rules = append(rules, random(policy.Tier(r.IntN(3)-1)))
+		}
+		reached(&f, r.IntN(2) == 0, rules...)
+		source := policytest.Addrs([]string{"10.2.0.5", "10.2.0.6", "198.51.100.7"}[r.IntN(3)])
+		to := Target{Port: uint16(r.IntN(9)), Protocol: policy.TCP}
+		if to.Port == 0 {
+			to.Protocol = []policy.Protocol{policy.AnyProtocol, policy.TCP, policy.UDP}[r.IntN(3)]
+		}
+		var flows []policy.Flow
+		for _, protocol := range []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP} {
+			for port := range uint16(12) {
+				if (to.Protocol == policy.AnyProtocol || protocol == to.Protocol) && (to.Port == 0 || port == to.Port) {
+					at := netip.AddrPortFrom(f.Pod.IPs[0], port)
+					flows = append(flows, policy.Flow{Protocol: protocol, Dialled: at, Reached: at, Source: source[0]})
+				}
+			}
+		}
+		want := Denied
+		if slices.ContainsFunc(flows, func(flow policy.Flow) bool {
+			allowed, _ := policy.EvaluateIngress(f.View, f.Snapshot, &flow)
+			return allowed
+		}) {
+			want = Allowed
+		}
+		if e := Explain(Question{To: to, From: &Source{Text: "it", Addrs: source}}, f); e.Verdict != want {
+			t.Fatalf("%v to %q: want %s, got %s: %s\n%s", source, to.portText(), want, e.Verdict, e.Reason, strings.Join(numbered(e.Rules), "\n"))
 		}
 	}
 }
