@@ -97,7 +97,7 @@ func (a *agent) openCluster(o Cluster) error {
 	}
 	config := a.config.Load()
 	a.cluster = &cluster{server: c.server, clearTaint: o.ClearTaint, log: a.log}
-	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), ClusterNetworkPolicies: o.ClusterNetworkPolicies, Nodes: a.o.Nodes, OwnNodeOnly: o.OwnNodeOnly, CNIResults: o.CNIResults != "", Log: a.log})
+	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), ClusterNetworkPolicies: o.ClusterNetworkPolicies, EnforceNetworkPolicies: a.o.EnforceNetworkPolicies, Nodes: a.o.Nodes, OwnNodeOnly: o.OwnNodeOnly, CNIResults: o.CNIResults != "", Log: a.log})
 	if err != nil {
 		return err
 	}
