@@ -3,16 +3,19 @@ package agent
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -143,6 +146,45 @@ func TestOwnNodeOnly(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- a.source.run(ctx, func(rollout.State) {}) }()
 		diff.Equal(t, want, <-asked, "the field selector of the Nodes; own Node only:", own)
+		cancel()
+		fatal.If(t, <-ended)
+	}
+}
+
+// TestEnforceNetworkPolicies: the option reaches the source, which then reads the pods of other nodes that it needs.
+func TestEnforceNetworkPolicies(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.FormValue("sendInitialEvents") != "":
+				http.Error(w, "", http.StatusBadRequest) // it lists then
+			case r.FormValue("watch") != "":
+				<-r.Context().Done()
+			default:
+				version, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/apis/"), "/api/"), "/"+path.Base(r.URL.Path))
+				kind := map[string]string{"nodes": "Node", "namespaces": "Namespace", "pods": "Pod", "services": "Service", "networkpolicies": "NetworkPolicy"}[path.Base(r.URL.Path)]
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"kind":"%sList","apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[]}`, kind, version)
+			}
+		}))
+		t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		fatal.If(t, os.WriteFile(file, []byte(`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "`+api.URL+`"}}], contexts: [{name: c, context: {cluster: c}}]}`), 0o600))
+		a := &agent{o: Options{Node: "n1", EnforceNetworkPolicies: all}, log: slog.New(slog.DiscardHandler)}
+		a.config.Store(corefile.Default())
+		fatal.If(t, a.openCluster(Cluster{Kubeconfig: file, Namespace: "namegate", PodName: "agent-1", DaemonSet: "agents"}))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		got := make(chan bool, 100)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- a.source.run(ctx, func(s rollout.State) { got <- s.Input.EnforceNetworkPolicies })
+		}()
+		select {
+		case is := <-got:
+			diff.Equal(t, all, is)
+		case <-ctx.Done():
+			t.Error("the source has no state")
+		}
 		cancel()
 		fatal.If(t, <-ended)
 	}
