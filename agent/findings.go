@@ -38,13 +38,14 @@ func (a *agent) findingsOf(r rollout.Status) []status.Finding {
 }
 
 // besideNetworkPolicies returns a finding for every pod whose egress NetworkPolicies limit, for each cluster
-// policy that accepts connections of it: another engine that enforces the NetworkPolicies may deny them.
+// policy that accepts connections of it: another engine that enforces the NetworkPolicies may deny them. There is none
+// where Namegate enforces all of them.
 func besideNetworkPolicies(snap *policy.Snapshot) (out []status.Finding) {
 	if snap == nil {
 		return nil
 	}
 	for _, v := range snap.Views {
-		if len(v.NetworkPolicies) == 0 || slices.ContainsFunc(v.PeerRules(), opensAll) {
+		if v.Standalone || len(v.NetworkPolicies) == 0 || slices.ContainsFunc(v.PeerRules(), opensAll) {
 			continue
 		}
 		var accepting []string

@@ -128,6 +128,9 @@ func TestFindingsBesideNetworkPolicies(t *testing.T) {
 		!strings.Contains(found[0].Message, "NetworkPolicy shop/limit limits the pod shop/cart") || !strings.Contains(found[0].Message, "kubectl namegate explain shop/cart NAME") {
 		t.Errorf("%+v", found)
 	}
+	alone := in
+	alone.EnforceNetworkPolicies = true
+	diff.Empty(t, besideNetworkPolicies(compile.New().Compile(alone)), "where Namegate enforces all NetworkPolicies")
 	open := limit.DeepCopy()
 	open.Name, open.Spec.Egress = "open", []networkingv1.NetworkPolicyEgressRule{{}}
 	in.NetworkPolicies = append(in.NetworkPolicies, open)
