@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -128,29 +129,56 @@ func TestOtherDifferences(t *testing.T) {
 		{what: badSelector, spec: to(networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: "Like"}}}})},
 		{what: badSelector, spec: to(networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k k", Operator: metav1.LabelSelectorOpDoesNotExist}}}}), opens: true},
 	} {
-		np := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}, Spec: c.spec}
-		if !c.noTypes {
-			np.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+		for _, ingress := range []bool{false, true} {
+			np := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}, Spec: c.spec}
+			types := []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+			if ingress {
+				types = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+				np.Spec.Egress = nil
+				for _, r := range c.spec.Egress {
+					np.Spec.Ingress = append(np.Spec.Ingress, inward(r))
+				}
+			}
+			if !c.noTypes {
+				np.Spec.PolicyTypes = types
+			}
+			traffic := &matcher.Traffic{Source: peer, Destination: peer, ResolvedPort: 80, Protocol: corev1.ProtocolTCP}
+			if c.protocol != "" {
+				traffic.Protocol = c.protocol
+			}
+			says := func(nps ...*networkingv1.NetworkPolicy) (allowed, panicked bool) {
+				defer func() { panicked = recover() != nil }()
+				return matcher.BuildNetworkPolicies(false, nps).IsIngressOrEgressAllowed(traffic, ingress).IsAllowed(), false
+			}
+			allowed, panicked := says(np)
+			if panicked == c.opens || allowed != c.opens {
+				t.Errorf("%s: ingress %v, %+v: allowed %v, panic %v", c.what, ingress, np.Spec, allowed, panicked)
+			}
+			n := counts{}
+			words := translated(np, n)
+			if n[c.what] == 0 {
+				t.Errorf("%s: ingress %v, %+v is not known as one", c.what, ingress, np.Spec)
+			}
+			if allowed, panicked := says(words...); panicked || allowed != (c.noTypes && !ingress) {
+				t.Errorf("%s: ingress %v, %+v in other words: allowed %v, panic %v", c.what, ingress, np.Spec, allowed, panicked)
+			}
 		}
-		traffic := &matcher.Traffic{Source: peer, Destination: peer, ResolvedPort: 80, Protocol: corev1.ProtocolTCP}
-		if c.protocol != "" {
-			traffic.Protocol = c.protocol
+	}
+}
+
+// TestItself shows that cyclonus has policies deny what a pod sends to itself, in both directions.
+func TestItself(t *testing.T) {
+	w := newWorld()
+	for _, ingress := range []bool{false, true} {
+		np := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}}
+		np.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+		if ingress {
+			np.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
 		}
-		says := func(nps ...*networkingv1.NetworkPolicy) (allowed, panicked bool) {
-			defer func() { panicked = recover() != nil }()
-			return matcher.BuildNetworkPolicies(false, nps).IsIngressOrEgressAllowed(traffic, false).IsAllowed(), false
-		}
-		allowed, panicked := says(np)
-		if panicked == c.opens || allowed != c.opens {
-			t.Errorf("%s: %+v: allowed %v, panic %v", c.what, c.spec, allowed, panicked)
-		}
-		n := counts{}
-		words := translated(np, n)
-		if n[c.what] == 0 {
-			t.Errorf("%s: %+v is not known as one", c.what, c.spec)
-		}
-		if allowed, panicked := says(words...); panicked || allowed != c.noTypes {
-			t.Errorf("%s: %+v in other words: allowed %v, panic %v", c.what, c.spec, allowed, panicked)
+		e := &end{pod: w.pods[0], ingress: ingress}
+		m := matcher.BuildNetworkPolicies(false, []*networkingv1.NetworkPolicy{np})
+		if e.allows(m, w.traffic(e, e.pod.IPs[0], []*policy.Pod{e.pod}, packet{policy.TCP, 80})) {
+			t.Errorf("ingress %v: %s is no difference any more", ingress, itself)
 		}
 	}
 }

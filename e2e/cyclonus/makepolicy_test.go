@@ -55,14 +55,14 @@ func (g *maker) policy(w *world, i int) *networkingv1.NetworkPolicy {
 	for _, rules := 0, g.IntN(4); len(np.Spec.Egress) < rules; {
 		np.Spec.Egress = append(np.Spec.Egress, g.rule())
 	}
-	if g.in(3) {
-		np.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}}
+	for _, rules := 0, g.IntN(4); len(np.Spec.Ingress) < rules; {
+		np.Spec.Ingress = append(np.Spec.Ingress, inward(g.rule()))
 	}
 	switch g.IntN(8) {
 	case 0: // left out
-	case 1:
+	case 1, 2:
 		np.Spec.PolicyTypes = []networkingv1.PolicyType{"Ingress"}
-	case 2:
+	case 3, 4:
 		np.Spec.PolicyTypes = []networkingv1.PolicyType{"Ingress", "Egress"}
 	default:
 		np.Spec.PolicyTypes = []networkingv1.PolicyType{"Egress"}
@@ -80,20 +80,29 @@ func (g *maker) edited(np *networkingv1.NetworkPolicy) *networkingv1.NetworkPoli
 		spec.PodSelector = g.selector()
 	case kind == 1:
 		spec.PolicyTypes = [][]networkingv1.PolicyType{nil, {"Ingress"}, {"Egress"}, {"Ingress", "Egress"}}[g.IntN(4)]
-	case kind == 2 || len(spec.Egress) == 0:
+	case kind == 2:
 		spec.Ingress = append(spec.Ingress, networkingv1.NetworkPolicyIngressRule{})
-	default:
+	case len(spec.Ingress) > 0 && g.in(2):
+		r := &spec.Ingress[g.IntN(len(spec.Ingress))]
+		*r = inward(g.changed(outward(*r), kind))
+	case len(spec.Egress) > 0:
 		r := &spec.Egress[g.IntN(len(spec.Egress))]
-		switch kind {
-		case 3:
-			*r = g.rule()
-		case 4:
-			r.To = append(r.To[:len(r.To)/2], g.peer())
-		case 5:
-			r.Ports = append(r.Ports[:len(r.Ports)/2], g.port())
-		}
+		*r = g.changed(*r, kind)
 	}
 	return np
+}
+
+// changed is a rule with other ports, other peers, or another rule.
+func (g *maker) changed(r networkingv1.NetworkPolicyEgressRule, kind int) networkingv1.NetworkPolicyEgressRule {
+	switch kind {
+	case 3:
+		return g.rule()
+	case 4:
+		r.To = append(r.To[:len(r.To)/2], g.peer())
+	case 5:
+		r.Ports = append(r.Ports[:len(r.Ports)/2], g.port())
+	}
+	return r
 }
 
 // has tells whether a policy of that name is there that the change would not replace:
@@ -229,7 +238,7 @@ func (g *maker) ignored(w *world) []*networkingv1.NetworkPolicy {
 	}
 	np := &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace(), Name: "ignored", Labels: map[string]string{"namegate.io/ignore": "true"}},
-		Spec:       networkingv1.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{}}},
+		Spec:       networkingv1.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{}}, Ingress: []networkingv1.NetworkPolicyIngressRule{{}}},
 	}
 	return []*networkingv1.NetworkPolicy{np}
 }

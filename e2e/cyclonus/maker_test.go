@@ -20,7 +20,10 @@ func (g *maker) one(of ...string) string { return of[g.IntN(len(of))] }
 func (g *maker) in(n int) bool { return g.IntN(n) == 0 }
 
 func (g *maker) world() *world {
-	w := &world{namespaces: map[string]map[string]string{}, remote: map[*policy.Pod]bool{}, selects: selects(g.IntN(2))}
+	w := &world{namespaces: map[string]map[string]string{}, remote: map[*policy.Pod]bool{}, selects: selects(g.IntN(2)), enforce: g.in(2)}
+	if w.enforce {
+		w.selects = selects(g.IntN(3))
+	}
 	for _, ns := range []string{"x", "y", "z"}[:1+g.IntN(3)] {
 		w.addNamespace(ns, g.labels())
 	}

@@ -128,7 +128,9 @@ func generated(podIP string) []*generator.TestCase {
 // generated case, with the pods on this node or on others.
 func TestGeneratedCases(t *testing.T) {
 	places := map[string]func(i int, w *world){
-		"all here": func(int, *world) {},
+		"all here, NetworkPolicies enforced": func(_ int, w *world) {
+			w.selects, w.enforce = nobody, true
+		},
 		"all here, all selected": func(_ int, w *world) {
 			w.selects = everyone
 		},
@@ -137,7 +139,8 @@ func TestGeneratedCases(t *testing.T) {
 				w.pods[i].NodeName = "other"
 			}
 		},
-		"some known as peers alone": func(i int, w *world) {
+		"some known as peers alone, NetworkPolicies enforced": func(i int, w *world) {
+			w.selects, w.enforce = nobody, true
 			if i%3 != 0 {
 				w.pods[i].NodeName = "other"
 				w.remote[w.pods[i]] = true
@@ -181,8 +184,9 @@ func (w *world) simplified(t *testing.T) {
 	short, long := matcher.BuildNetworkPolicies(true, w.policies), matcher.BuildNetworkPolicies(false, w.policies)
 	for _, from := range w.pods {
 		for _, to := range w.pods {
-			for _, traffic := range w.traffic(from, to.IPs[0], []*policy.Pod{to}, packet{policy.TCP, 80}) {
-				if short.IsIngressOrEgressAllowed(traffic, false).IsAllowed() != long.IsIngressOrEgressAllowed(traffic, false).IsAllowed() {
+			for _, traffic := range w.traffic(&end{pod: from}, to.IPs[0], []*policy.Pod{to}, packet{policy.TCP, 80}) {
+				a, b := short.IsTrafficAllowed(traffic), long.IsTrafficAllowed(traffic)
+				if a.Egress.IsAllowed() != b.Egress.IsAllowed() || a.Ingress.IsAllowed() != b.Ingress.IsAllowed() {
 					t.Errorf("cyclonus does not agree with itself on %s to %s:\n%s", from, to, show(w.policies))
 				}
 			}

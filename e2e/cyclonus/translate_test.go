@@ -2,6 +2,7 @@ package cyclonus
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -10,6 +11,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/namegate/namegate/policy"
 )
 
 // difference is a place where cyclonus differs from Kubernetes, or has no result because
@@ -25,8 +28,8 @@ const (
 	// matchLabels with an empty value requires the label; cyclonus accepts a missing one.
 	// Written as In with the empty value.
 	emptyValue difference = "matchLabels with an empty value"
-	// Without policyTypes a policy is one of egress if it has a rule of egress; cyclonus
-	// panics. Written out.
+	// Without policyTypes a policy is one of ingress, and one of egress if it has a rule of
+	// egress; cyclonus panics. Written out.
 	noTypes difference = "policyTypes left out"
 	// Selectors that the API server refuses; cyclonus panics, or misreads them. The part
 	// opens nothing: it is left out, and so is a rule without remaining parts.
@@ -34,6 +37,9 @@ const (
 	badPeer     difference = "a peer that is none or two things"
 	badBlock    difference = "an ipBlock that cannot be, or an except outside of it"
 	badPort     difference = "a port that cannot be"
+	// A pod cannot block access to itself; cyclonus asks the policies, and leaves these
+	// connections out of its own comparison. The expectation is mended.
+	itself difference = "a pod and itself"
 )
 
 // counts counts the equivalent policies that the oracle got.
@@ -53,19 +59,34 @@ func translated(np *networkingv1.NetworkPolicy, n counts) []*networkingv1.Networ
 			types = append(types, networkingv1.PolicyTypeEgress)
 		}
 	}
-	var rules []networkingv1.NetworkPolicyEgressRule
+	var egress []networkingv1.NetworkPolicyEgressRule
 	for _, r := range np.Spec.Egress {
 		if r, ok := n.rule(r); ok {
-			rules = append(rules, r)
+			egress = append(egress, r)
+		}
+	}
+	var ingress []networkingv1.NetworkPolicyIngressRule
+	for _, r := range np.Spec.Ingress {
+		if r, ok := n.rule(outward(r)); ok {
+			ingress = append(ingress, inward(r))
 		}
 	}
 	var out []*networkingv1.NetworkPolicy
 	for _, s := range selectors {
 		p := np.DeepCopy()
-		p.Spec = networkingv1.NetworkPolicySpec{PodSelector: s, PolicyTypes: types, Egress: rules}
+		p.Spec = networkingv1.NetworkPolicySpec{PodSelector: s, PolicyTypes: types, Egress: egress, Ingress: ingress}
 		out = append(out, p)
 	}
 	return out
+}
+
+// inward is the rule of the other direction with the same peers and ports, and outward the reverse.
+func inward(r networkingv1.NetworkPolicyEgressRule) networkingv1.NetworkPolicyIngressRule {
+	return networkingv1.NetworkPolicyIngressRule{Ports: r.Ports, From: r.To}
+}
+
+func outward(r networkingv1.NetworkPolicyIngressRule) networkingv1.NetworkPolicyEgressRule {
+	return networkingv1.NetworkPolicyEgressRule{Ports: r.Ports, To: r.From}
 }
 
 // rule returns false for a rule that opens nothing.
@@ -202,4 +223,15 @@ func newOracle(policies []*networkingv1.NetworkPolicy, n counts) *oracle {
 	}
 	o.all = matcher.BuildNetworkPolicies(false, all)
 	return o
+}
+
+// selecting returns the names of the policies that select a pod for a direction, sorted.
+func (o *oracle) selecting(pod *policy.Pod, ingress bool) []string {
+	names := map[string]bool{}
+	for _, target := range o.all.TargetsApplyingToPod(ingress, pod.Namespace, pod.Labels) {
+		for _, np := range target.SourceRules {
+			names[np.Namespace+"/"+np.Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }

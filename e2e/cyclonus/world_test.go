@@ -2,7 +2,6 @@ package cyclonus
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -27,6 +26,8 @@ type world struct {
 	// ours are policies that the compiler has to leave out by itself.
 	ours    []*networkingv1.NetworkPolicy
 	selects selects
+	// enforce: NetworkPolicies isolate by themselves, in both directions.
+	enforce bool
 }
 
 // selects is which pods FQDNNetworkPolicies select.
@@ -53,7 +54,7 @@ var protocols = map[policy.Protocol]corev1.Protocol{
 }
 
 func (w *world) input() compile.Input {
-	in := compile.Input{Namespaces: w.namespaces, NetworkPolicies: append(slices.Clone(w.policies), w.ours...)}
+	in := compile.Input{Namespaces: w.namespaces, NetworkPolicies: append(slices.Clone(w.policies), w.ours...), EnforceNetworkPolicies: w.enforce}
 	for _, p := range w.pods {
 		if w.remote[p] {
 			in.Remote = append(in.Remote, p)
@@ -110,24 +111,38 @@ func (w *world) claimants() map[netip.Addr][]*policy.Pod {
 	return out
 }
 
+// end is a pod at one end of connections, with what judges it there.
+type end struct {
+	pod     *policy.Pod
+	view    *policy.View
+	ingress bool // the pod is the destination, else the source
+	// selecting are the names of the NetworkPolicies that select the pod for the direction, sorted.
+	selecting []string
+	// isolated: what no NetworkPolicy allows is denied.
+	isolated bool
+}
+
 // traffic is every way in which cyclonus can be asked about one packet: for each pod that
-// has the address, and each name of the port. One allowed way is enough.
-func (w *world) traffic(from *policy.Pod, to netip.Addr, claims []*policy.Pod, kind packet) []*matcher.Traffic {
-	t := matcher.Traffic{Source: w.peer(from, from.IPs[0]), ResolvedPort: int(kind.port), Protocol: protocols[kind.protocol]}
-	t.Destination = &matcher.TrafficPeer{IP: to.String()}
-	outside := t
-	all := []*matcher.Traffic{&outside}
-	for _, p := range claims {
-		inside := t
-		inside.Destination = w.peer(p, to)
-		all = append(all, &inside)
-		for _, named := range p.Ports {
+// has the address of the other end, and each name of the port. One allowed way is enough.
+func (w *world) traffic(e *end, a netip.Addr, claims []*policy.Pod, kind packet) (all []*matcher.Traffic) {
+	own := w.peer(e.pod, e.pod.IPs[0])
+	add := func(peer *matcher.TrafficPeer, ports []policy.NamedPort) {
+		t := matcher.Traffic{Source: own, Destination: peer, ResolvedPort: int(kind.port), Protocol: protocols[kind.protocol]}
+		if e.ingress {
+			t.Source, t.Destination, ports = peer, own, e.pod.Ports
+		}
+		all = append(all, &t)
+		for _, named := range ports {
 			if named.Protocol == kind.protocol && named.Port == kind.port {
-				byName := inside
+				byName := t
 				byName.ResolvedPortName = named.Name
 				all = append(all, &byName)
 			}
 		}
+	}
+	add(&matcher.TrafficPeer{IP: a.String()}, nil)
+	for _, p := range claims {
+		add(w.peer(p, a), p.Ports)
 	}
 	return all
 }
@@ -138,42 +153,36 @@ func (w *world) peer(p *policy.Pod, a netip.Addr) *matcher.TrafficPeer {
 	}}
 }
 
-func allows(m *matcher.Policy, traffic []*matcher.Traffic) bool {
-	return slices.ContainsFunc(traffic, func(t *matcher.Traffic) bool { return m.IsIngressOrEgressAllowed(t, false).IsAllowed() })
+func (e *end) allows(m *matcher.Policy, traffic []*matcher.Traffic) bool {
+	return slices.ContainsFunc(traffic, func(t *matcher.Traffic) bool { return m.IsIngressOrEgressAllowed(t, e.ingress).IsAllowed() })
 }
 
-// compare asks both sides everything about every local pod and returns the number of
-// questions, and the differences.
+// compare asks both sides everything about both directions of every local pod and returns the
+// number of questions, and the differences.
 func (w *world) compare(s *policy.Snapshot, n counts, outside []netip.Addr, kinds []packet) (asked int, wrong []string) {
 	o := newOracle(w.policies, n)
 	claims := w.claimants()
-	to := slices.Clone(outside)
+	addrs := slices.Clone(outside)
 	for _, p := range w.pods {
-		to = append(to, p.IPs...)
+		addrs = append(addrs, p.IPs...)
 	}
-	slices.SortFunc(to, netip.Addr.Compare)
-	to = slices.Compact(to)
-	for _, from := range w.pods {
-		if w.remote[from] || !from.Local() || from.HostNetwork || from.Finished() {
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	addrs = slices.Compact(addrs)
+	for _, pod := range w.pods {
+		if w.remote[pod] || !pod.Local() || pod.HostNetwork || pod.Finished() {
 			continue
 		}
-		v := s.ViewOf(from.PodRef)
-		selecting := w.selecting(o, from)
-		if got := v != nil; got != (w.selects == everyone || w.selects == limited && len(selecting) > 0) {
-			wrong = append(wrong, fmt.Sprintf("%s has a view: %v; NetworkPolicies that select it: %v", from, got, selecting))
+		ends, why := w.ends(o, s, pod)
+		if why != "" {
+			wrong = append(wrong, why)
 		}
-		if v == nil {
-			continue
-		}
-		if !slices.Equal(v.NetworkPolicies, selecting) {
-			wrong = append(wrong, fmt.Sprintf("%s is selected by %v; cyclonus: %v", from, v.NetworkPolicies, selecting))
-			continue
-		}
-		for _, a := range to {
-			for _, kind := range kinds {
-				asked++
-				if what := w.ask(o, s, v, from, a, claims[a], kind, selecting); what != "" {
-					wrong = append(wrong, what)
+		for _, e := range ends {
+			for _, a := range addrs {
+				for _, kind := range kinds {
+					asked++
+					if what := w.ask(o, s, n, e, a, claims[a], kind); what != "" {
+						wrong = append(wrong, what)
+					}
 				}
 			}
 		}
@@ -181,45 +190,76 @@ func (w *world) compare(s *policy.Snapshot, n counts, outside []netip.Addr, kind
 	return asked, wrong
 }
 
-// selecting returns the names of the policies that select a pod for egress, sorted.
-func (w *world) selecting(o *oracle, from *policy.Pod) []string {
-	names := map[string]bool{}
-	for _, target := range o.all.TargetsApplyingToPod(false, from.Namespace, from.Labels) {
-		for _, np := range target.SourceRules {
-			names[np.Namespace+"/"+np.Name] = true
-		}
+// ends returns a pod as the end of connections that its view judges, or why the view is not the pod's.
+func (w *world) ends(o *oracle, s *policy.Snapshot, pod *policy.Pod) ([]*end, string) {
+	v := s.ViewOf(pod.PodRef)
+	out := &end{pod: pod, view: v, selecting: o.selecting(pod, false)}
+	in := &end{pod: pod, view: v, selecting: o.selecting(pod, true), ingress: true}
+	if !w.enforce {
+		in.selecting = nil
 	}
-	return slices.Sorted(maps.Keys(names))
+	out.isolated = w.selects == everyone || (w.enforce || w.selects == limited) && len(out.selecting) > 0
+	in.isolated = len(in.selecting) > 0
+	if got := v != nil; got != (out.isolated || in.isolated) {
+		return nil, fmt.Sprintf("%s has a view: %v; NetworkPolicies that select it: %v, for ingress %v", pod, got, out.selecting, in.selecting)
+	}
+	if v == nil {
+		return nil, ""
+	}
+	if !slices.Equal(v.NetworkPolicies, out.selecting) {
+		return nil, fmt.Sprintf("%s is selected by %v; cyclonus: %v", pod, v.NetworkPolicies, out.selecting)
+	}
+	if (v.Ingress != nil) != in.isolated || in.isolated && !slices.Equal(v.Ingress.NetworkPolicies, in.selecting) {
+		return nil, fmt.Sprintf("%s is selected for ingress by %+v; cyclonus: %v", pod, v.Ingress, in.selecting)
+	}
+	if !w.enforce {
+		return []*end{out}, ""
+	}
+	return []*end{out, in}, ""
 }
 
-// ask returns "" or the two sides' results for one packet. A pod that no policy selects
-// for egress has no rules, whatever cyclonus's result.
-func (w *world) ask(o *oracle, s *policy.Snapshot, v *policy.View, from *policy.Pod, a netip.Addr, claims []*policy.Pod, kind packet, selecting []string) string {
-	flow := policy.Flow{Protocol: kind.protocol, Reached: netip.AddrPortFrom(a, kind.port), Would: true}
-	traffic := w.traffic(from, a, claims, kind)
+// ask returns "" or the two sides' results for one packet, to the address or from it.
+func (w *world) ask(o *oracle, s *policy.Snapshot, n counts, e *end, a netip.Addr, claims []*policy.Pod, kind packet) string {
+	traffic := w.traffic(e, a, claims, kind)
 	var by []string
-	want := len(selecting) > 0 && allows(o.all, traffic)
-	if want {
-		for _, name := range selecting {
-			if allows(o.alone[name], traffic) {
-				by = append(by, name)
-			}
+	for _, name := range e.selecting {
+		if e.allows(o.alone[name], traffic) {
+			by = append(by, name)
 		}
 	}
+	want := !e.isolated || len(e.selecting) > 0 && e.allows(o.all, traffic)
+	flow := policy.Flow{Protocol: kind.protocol, Reached: netip.AddrPortFrom(a, kind.port)}
+	own := slices.Contains(e.view.Pod.IPs, a)
+	evaluate, steps := policy.Evaluate, policy.Steps
+	if e.ingress {
+		flow.Source, flow.Reached = a, netip.AddrPortFrom(e.pod.IPs[0], kind.port)
+		own = own && slices.Contains(e.view.Pod.IPs, e.pod.IPs[0])
+		evaluate, steps = policy.EvaluateIngress, policy.StepsIngress
+	}
+	flow.Dialled = flow.Reached
+	if own && !want {
+		n[itself]++
+		want = true
+	}
 	var got []string
-	for _, step := range policy.Steps(v, s, &flow) {
+	for _, step := range steps(e.view, s, &flow) {
 		if step.Ports.Contains(kind.protocol, kind.port) {
 			got = append(got, step.Rule.Policy)
 		}
 	}
 	slices.Sort(got)
 	got = slices.Compact(got)
-	if slices.Equal(got, by) && want == (len(got) > 0) {
+	allowed, _ := evaluate(e.view, s, &flow)
+	if slices.Equal(got, by) && allowed == want {
 		return ""
 	}
 	var whose []string
 	for _, p := range claims {
 		whose = append(whose, p.String())
 	}
-	return fmt.Sprintf("%s to %s (%s) %s/%d: allowed by %v; cyclonus: by %v", from, a, strings.Join(whose, ", "), kind.protocol, kind.port, got, by)
+	way := "to"
+	if e.ingress {
+		way = "from"
+	}
+	return fmt.Sprintf("%s %s %s (%s) %s/%d: allowed %v by %v; cyclonus: %v by %v", e.pod, way, a, strings.Join(whose, ", "), kind.protocol, kind.port, allowed, got, want, by)
 }
