@@ -2,20 +2,23 @@ package cyclonus
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/mattfenwick/cyclonus/pkg/kube"
+	"github.com/mattfenwick/cyclonus/pkg/matcher"
 	"github.com/mattfenwick/cyclonus/pkg/worker"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/e2e/lab"
 )
 
 // cluster is what cyclonus takes for the API server, over the ground: pods are network
@@ -28,19 +31,25 @@ type cluster struct {
 	pods       map[string]*corev1.Pod
 	services   map[string]*corev1.Service
 	v6         bool
-	dirty      bool
+	// enforce: the agents enforce NetworkPolicies in both directions. Else they enforce those for egress, for
+	// pods that an FQDNNetworkPolicy selects.
+	enforce bool
+	dirty   bool
+	says    *matcher.Policy // of the policies that the agents know
 
-	// The number of probes, beyond cyclonus's own tables.
-	sent, loopback int
-	broken         []string
+	// The number of probes by what became of them, beyond cyclonus's own tables.
+	sent     map[lab.Outcome]int
+	loopback int
+	broken   []string
+	changing time.Duration
 }
 
 var _ kube.IKubernetes = (*cluster)(nil)
 
-func newCluster(g *ground) *cluster {
+func newCluster(g *ground, enforce, v6 bool) *cluster {
 	return &cluster{
 		ground: g, namespaces: map[string]*corev1.Namespace{}, policies: map[string]*networkingv1.NetworkPolicy{},
-		pods: map[string]*corev1.Pod{}, services: map[string]*corev1.Service{},
+		pods: map[string]*corev1.Pod{}, services: map[string]*corev1.Service{}, enforce: enforce, v6: v6, dirty: true, sent: map[lab.Outcome]int{},
 	}
 }
 
@@ -191,7 +200,8 @@ func (c *cluster) CreatePod(p *corev1.Pod) (*corev1.Pod, error) {
 		s := c.ground.pods[key] // there already for the other family
 		if s == nil {
 			var err error
-			if s, err = c.addPod(key); err != nil {
+			c.last++
+			if s, err = c.addPod(key, c.last); err != nil {
 				return err
 			}
 		}
@@ -226,8 +236,8 @@ func (c *cluster) GetPodsInNamespace(namespace string) ([]corev1.Pod, error) {
 	return within(c, c.pods, namespace), nil
 }
 
-// manifests renders the cluster for the agents. Beside each NetworkPolicy for egress
-// there is an FQDNNetworkPolicy without rules for the same pods.
+// manifests renders the cluster for the agents. Where NetworkPolicies are not enforced by themselves, there is an
+// FQDNNetworkPolicy without rules beside each one for egress, for the same pods.
 func (c *cluster) manifests() (string, error) {
 	var docs []any
 	for _, name := range slices.Sorted(maps.Keys(c.namespaces)) {
@@ -244,7 +254,7 @@ func (c *cluster) manifests() (string, error) {
 		np := c.policies[key].DeepCopy()
 		np.APIVersion, np.Kind = "networking.k8s.io/v1", "NetworkPolicy"
 		docs = append(docs, np)
-		if hasEgress(np) {
+		if !c.enforce && hasEgress(np) {
 			docs = append(docs, noNames(np.Namespace, np.Name, np.Spec.PodSelector))
 		}
 	}
@@ -271,73 +281,91 @@ func (c *cluster) tell() error {
 	if err != nil {
 		return err
 	}
+	begun := time.Now()
 	if err := c.apply(text); err != nil {
 		return err
 	}
+	c.changing += time.Since(begun)
+	c.says = matcher.BuildNetworkPolicies(true, slices.Collect(maps.Values(c.policies)))
 	c.dirty = false
 	return nil
 }
 
 // ExecuteRemoteCommand does what cyclonus' own worker would do in a pod: a batch of
-// probes, told as JSON.
+// probes, told as JSON. Those that get no answer wait together, behind the others.
 func (c *cluster) ExecuteRemoteCommand(namespace, pod, _ string, command []string) (string, string, error, error) {
 	if len(command) != 3 || command[0] != "/worker" || command[1] != "--jobs" {
 		return "", "", nil, fmt.Errorf("command %q is not known", command)
 	}
 	if err := c.tell(); err != nil {
-		c.note(0, 0, fmt.Sprintf("the agents were not told: %v", err))
+		c.note("", fmt.Sprintf("the agents were not told: %v", err))
 		return "", "", nil, err
 	}
 	var batch worker.Batch
 	if err := json.Unmarshal([]byte(command[2]), &batch); err != nil {
 		return "", "", nil, err
 	}
-	from := c.ground.pods[namespace+"/"+pod]
 	results := make([]*worker.Result, len(batch.Requests))
+	var silent []func()
 	for i, r := range batch.Requests {
 		results[i] = &worker.Result{Request: r}
-		if err := c.request(from, r); err != nil {
-			results[i].Error = err.Error()
-			if !errors.Is(err, errRefused) {
-				c.note(0, 0, err.Error())
-			}
+		q, err := c.ask(r)
+		switch {
+		case err != nil:
+			return "", "", nil, err
+		case q.want == lab.Silent:
+			silent = append(silent, func() { results[i].Error = c.send(q) })
+		default:
+			results[i].Error = c.send(q)
 		}
 	}
+	var waiting sync.WaitGroup
+	for _, send := range silent {
+		waiting.Go(send)
+	}
+	waiting.Wait()
 	out, err := json.Marshal(results)
 	return string(out), "", nil, err
 }
 
-// request sends one probe. A pod that was created or labelled in a case has no address
-// of its Service in cyclonus' books, so that is looked up here; a pod that asks for
-// itself is not sent anything, since cyclonus leaves that out of the comparison.
-func (c *cluster) request(from *sited, r *worker.Request) error {
-	names := strings.Split(r.Key, "/") // from, container, to, container, protocol, port
-	if len(names) != 8 {
-		return fmt.Errorf("key %q is not known", r.Key)
+// send sends one probe, and returns "" if it arrived. A pod that was created or labelled in a
+// case has no address of its Service in cyclonus' books, so that is looked up here; a pod that
+// asks for itself is not sent anything, since cyclonus leaves that out of the comparison.
+func (c *cluster) send(q *asked) string {
+	if q.from == q.to {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.loopback++
+		return ""
 	}
-	to := c.ground.pods[names[3]+"/"+names[4]]
-	if to == nil {
-		return missing("pod", r.Key)
-	}
-	if from == to {
-		c.note(0, 1, "")
-		return nil
-	}
-	c.note(1, 0, "")
-	at := c.addr(to.service4, to.service6)
-	if r.Host != "" {
+	at := c.addr(q.to.service4, q.to.service6)
+	if q.Host != "" {
 		var err error
-		if at, err = netip.ParseAddr(r.Host); err != nil {
-			return err
+		if at, err = netip.ParseAddr(q.Host); err != nil {
+			c.note("", err.Error())
+			return err.Error()
 		}
 	}
-	return c.probe(from, to, netip.AddrPortFrom(at, uint16(r.Port)), r.Protocol)
+	got, err := c.probe(q.from, q.to, netip.AddrPortFrom(at, uint16(q.Port)), q.Protocol, patienceFor(q.want))
+	if err == nil && got != q.want {
+		err = fmt.Errorf("%s to %s %s %s: %s, want %s", q.from.key, q.to.key, q.Protocol, at, got, q.want)
+	}
+	if err != nil {
+		c.note(got, err.Error())
+	} else {
+		c.note(got, "")
+	}
+	if got == lab.Answered {
+		return ""
+	}
+	return fmt.Sprintf("%s %v", got, err)
 }
 
-func (c *cluster) note(sent, loopback int, broken string) {
+// note counts a probe, and what failed in the test.
+func (c *cluster) note(got lab.Outcome, broken string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sent, c.loopback = c.sent+sent, c.loopback+loopback
+	c.sent[got]++
 	if broken != "" {
 		c.broken = append(c.broken, broken)
 	}

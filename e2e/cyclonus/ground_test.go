@@ -8,10 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
-
-	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -21,6 +20,7 @@ const corefile = `
 . {
     forward . 192.0.2.53 2001:db8::53
     cluster cluster.local 10.1.0.0/24 fd00:1::/64
+    intercept 10.1.0.200 fd00:1::c8
     audit AUDIT
 }
 `
@@ -30,9 +30,11 @@ const corefile = `
 type ground struct {
 	t     *testing.T
 	nodes [2]*node
-	pods  map[string]*sited // by "namespace/name"
-	last  int               // number of the last pod
-	inbox inbox
+	// binary is the agent's.
+	binary string
+	pods   map[string]*sited // by "namespace/name"
+	last   int               // number of the last pod of a case
+	inbox  inbox
 }
 
 type node struct {
@@ -51,12 +53,13 @@ type sited struct {
 	key                string
 	service4, service6 netip.Addr
 	servers            []func() error
+	ports              atomic.Uint32 // source ports so far
 }
 
 // newGround builds both nodes, their link and their translation of Services.
 func newGround(t *testing.T) *ground {
 	t.Helper()
-	g := &ground{t: t, pods: map[string]*sited{}, inbox: inbox{waiting: map[string]chan string{}}}
+	g := &ground{t: t, last: 10, pods: map[string]*sited{}, inbox: inbox{waiting: map[string]chan string{}}}
 	binary := filepath.Join(t.TempDir(), "namegate")
 	build := exec.Command("go", "build", "-o", binary, "./cmd/namegate")
 	build.Dir = "../.."
@@ -73,18 +76,32 @@ func newGround(t *testing.T) *ground {
 		})
 		n := &node{Lab: l, name: fmt.Sprintf("node-%d", i), far4: fmt.Sprintf("192.168.99.%d", 2-i), far6: fmt.Sprintf("fd00:99::%d", 2-i)}
 		g.nodes[i] = n
-		// The agents want a resolver; no pod asks one here.
-		nothing := func(q *dns.Msg) *dns.Msg { return new(dns.Msg).SetRcode(q, dns.RcodeNameError) }
-		outside, err := l.ServeWorld(nothing)
+		outside, err := l.ServeWorld(resolved)
 		fatal.If(t, err)
 		t.Cleanup(outside.Close)
 		dir := filepath.Join(t.TempDir(), n.name)
 		fatal.If(t, os.MkdirAll(dir, 0o755))
-		if n.agent, err = l.NewAgent(binary, dir, corefile, "--node-name", n.name); err != nil {
+		if n.agent, err = l.NewAgent(binary, dir, corefile); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("the log of %s:\n%s", n.name, n.agent.Log())
+			}
+			if err := n.agent.Stop(syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		})
 	}
+	g.binary = binary
 	g.link()
+	p, err := g.addPod(resolver, resolverNumber)
+	fatal.If(t, err)
+	for _, a := range []netip.Addr{p.Addr4, p.Addr6} {
+		o, err := p.ServeDNS(netip.AddrPortFrom(a, 53), resolved)
+		fatal.If(t, err)
+		t.Cleanup(o.Close)
+	}
 	return g
 }
 
@@ -125,20 +142,17 @@ func (n *node) pipe(text string) error {
 	return err
 }
 
-// start starts the agents; they are killed at the end.
-func (g *ground) start(files map[string]string) {
+// start starts agents in place of the ones that run; they are killed at the end.
+func (g *ground) start(files map[string]string, enforce bool) {
 	g.t.Helper()
 	for _, n := range g.nodes {
-		fatal.If(g.t, errors.Join(n.Ready(), n.agent.Write(files)))
+		args := []string{"--node-name", n.name}
+		if enforce {
+			args = append(args, "--enforce-network-policies")
+		}
+		fatal.If(g.t, errors.Join(n.agent.Stop(syscall.SIGTERM), n.Ready(), n.agent.Write(files)))
 		n.applied = files["cluster.yaml"]
-		g.t.Cleanup(func() {
-			if g.t.Failed() {
-				g.t.Logf("the log of %s:\n%s", n.name, n.agent.Log())
-			}
-			if err := n.agent.Stop(syscall.SIGKILL); err != nil {
-				g.t.Error(err)
-			}
-		})
+		n.agent.Use(g.binary, args...)
 		fatal.If(g.t, n.agent.Start())
 	}
 }
@@ -163,10 +177,8 @@ func (g *ground) apply(text string) error {
 	return errors.Join(errs...)
 }
 
-// addPod makes a pod with its servers, a Service of its own, and routes to it.
-func (g *ground) addPod(key string) (*sited, error) {
-	g.last++
-	i := 10 + g.last
+// addPod makes a pod of a number, with its servers, a Service of its own, and routes to it.
+func (g *ground) addPod(key string, i int) (*sited, error) {
 	n := g.nodes[i%2]
 	p, err := n.AddPod(strings.ReplaceAll(key, "/", "-"), i)
 	if err != nil {

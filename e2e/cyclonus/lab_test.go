@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -22,8 +23,23 @@ import (
 // mode of cyclonus pods ask for the Service's name; the address is the same.
 var modes = []generator.ProbeMode{generator.ProbeModePodIP, generator.ProbeModeServiceIP}
 
-// egressOnly returns a case in which only egress is judged, every probe in each mode:
-// whatever a policy says of ingress is an allow-all in it, which nothing here enforces.
+// dialling returns a case with every probe in some modes.
+func dialling(c *generator.TestCase, modes ...generator.ProbeMode) *generator.TestCase {
+	out := &generator.TestCase{Description: c.Description, Tags: c.Tags}
+	for _, s := range c.Steps {
+		actions := s.Actions
+		for _, m := range modes {
+			p := *s.Probe
+			p.Mode = m
+			out.Steps = append(out.Steps, generator.NewTestStep(&p, actions...))
+			actions = nil
+		}
+	}
+	return out
+}
+
+// egressOnly returns a case in which only egress is judged: whatever a policy says of ingress is
+// an allow-all in it, which the agents do not enforce then.
 func egressOnly(c *generator.TestCase) (*generator.TestCase, bool) {
 	out := &generator.TestCase{Description: c.Description, Tags: c.Tags}
 	any := false
@@ -47,12 +63,7 @@ func egressOnly(c *generator.TestCase) (*generator.TestCase, bool) {
 			}
 			actions = append(actions, &b)
 		}
-		for _, m := range modes {
-			p := *s.Probe
-			p.Mode = m
-			out.Steps = append(out.Steps, generator.NewTestStep(&p, actions...))
-			actions = nil
-		}
+		out.Steps = append(out.Steps, generator.NewTestStep(s.Probe, actions...))
 	}
 	return out, any
 }
@@ -61,49 +72,68 @@ func egressOnly(c *generator.TestCase) (*generator.TestCase, bool) {
 type tally struct {
 	passed, failed int
 	skipped        map[string]int // by the reason
-	sent, loopback int
+	sent           map[lab.Outcome]int
+	loopback       int
 	answers        map[string]int // by protocol and outcome
 }
 
 // TestCases runs cyclonus' test cases packet by packet: two nodes with an agent each,
 // nine pods and more, TCP, UDP and SCTP, IPv4 and IPv6, pods and Services. What
-// arrived is compared with what cyclonus' simulation of the policies expects.
+// arrived is compared with what cyclonus' simulation of the policies expects. The agents
+// enforce each case as cyclonus wrote it, in both directions; then egress alone, for pods that
+// an FQDNNetworkPolicy selects.
 func TestCases(t *testing.T) {
 	logrus.SetLevel(logrus.PanicLevel)
 	g := newGround(t)
-	sum := &tally{skipped: map[string]int{}, answers: map[string]int{}}
-	for _, v6 := range []bool{false, true} {
-		c := newCluster(g)
-		c.v6 = v6
-		resources, err := probe.NewDefaultResources(c, []string{"x", "y", "z"}, []string{"a", "b", "c"}, []int{80, 81},
-			[]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, nil, 60, true, "")
-		fatal.If(t, err)
-		if !v6 {
-			text, err := c.manifests()
+	sum := &tally{skipped: map[string]int{}, sent: map[lab.Outcome]int{}, answers: map[string]int{}}
+	for _, enforce := range []bool{true, false} {
+		for _, v6 := range []bool{false, true} {
+			c := newCluster(g, enforce, v6)
+			resources, err := probe.NewDefaultResources(c, []string{"x", "y", "z"}, []string{"a", "b", "c"}, []int{80, 81},
+				[]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, nil, 60, true, "")
 			fatal.If(t, err)
-			g.start(map[string]string{"cluster.yaml": text})
-			c.dirty = false
-			c.settle(t, resources)
+			if !v6 {
+				text, err := c.manifests()
+				fatal.If(t, err)
+				g.start(map[string]string{"cluster.yaml": text}, enforce)
+				c.settle(t, resources)
+			}
+			begun := time.Now()
+			c.run(t, resources, sum)
+			t.Logf("NetworkPolicies enforced %v, IPv6 %v: %s, of that %s for changes; probes %v", enforce, v6, time.Since(begun).Round(time.Second), c.changing.Round(time.Second), c.sent)
+			for outcome, n := range c.sent {
+				sum.sent[outcome] += n
+			}
+			sum.loopback += c.loopback
 		}
-		c.run(t, resources, sum)
-		sum.sent, sum.loopback = sum.sent+c.sent, sum.loopback+c.loopback
+		if enforce {
+			g.dns(t)
+		}
 	}
 	sum.judge(t)
 }
 
-// run runs every case of a family that says something of egress, each once.
-func (c *cluster) run(t *testing.T, resources *probe.Resources, sum *tally) {
+// cases returns the cases of a cluster. Each case as it was written runs in one family and in all modes, each of those
+// for egress alone that differ in one family and in one mode: more takes too long.
+func (c *cluster) cases(t *testing.T, podIP string, sum *tally) (out []*generator.TestCase) {
 	t.Helper()
-	pod, err := resources.GetPod("z", "c")
-	fatal.If(t, err)
-	interpreter := connectivity.NewInterpreter(c, resources, &connectivity.InterpreterConfig{
-		ResetClusterBeforeTestCase: true, VerifyClusterStateBeforeTestCase: true, BatchJobs: true, IgnoreLoopback: true,
-	})
+	family := 0
+	if c.v6 {
+		family = 1
+	}
 	known := map[string]bool{}
-	for i, whole := range generated(pod.IP) {
+	for i, whole := range generated(podIP) {
+		if c.enforce {
+			if i%2 != family {
+				sum.skipped["whole, in the other family"]++
+				continue
+			}
+			out = append(out, dialling(whole, modes...))
+			continue
+		}
 		stripped, egress := egressOnly(whole)
 		text, err := json.Marshal(stripped.Steps)
-		switch {
+		switch n := len(known); {
 		case err != nil:
 			t.Fatal(err)
 		case !egress:
@@ -112,13 +142,31 @@ func (c *cluster) run(t *testing.T, resources *probe.Resources, sum *tally) {
 		case known[string(text)]:
 			sum.skipped["another, but for ingress, is the same"]++
 			continue
+		case n%2 != family:
+			sum.skipped["for egress alone, in the other family"]++
+		default:
+			out = append(out, dialling(stripped, modes[n/2%2]))
 		}
 		known[string(text)] = true
+	}
+	return out
+}
+
+// run runs the cases.
+func (c *cluster) run(t *testing.T, resources *probe.Resources, sum *tally) {
+	t.Helper()
+	pod, err := resources.GetPod("z", "c")
+	fatal.If(t, err)
+	interpreter := connectivity.NewInterpreter(c, resources, &connectivity.InterpreterConfig{
+		ResetClusterBeforeTestCase: true, VerifyClusterStateBeforeTestCase: true, BatchJobs: true, IgnoreLoopback: true,
+	})
+	for i, tc := range c.cases(t, pod.IP, sum) {
 		broken := len(c.broken)
-		result := interpreter.ExecuteTestCase(stripped)
+		result := interpreter.ExecuteTestCase(tc)
 		sum.count(result)
-		if what := wrong(result, stripped); what != "" || len(c.broken) > broken {
-			t.Errorf("case %d, IPv6 %v: %s\n%s\n%s", i, c.v6, whole.Description, what, strings.Join(c.broken[broken:min(len(c.broken), broken+5)], "\n"))
+		c.broken = append(c.broken, c.inbox.gaveUp()...)
+		if what := wrong(result, tc); what != "" || len(c.broken) > broken {
+			t.Errorf("case %d, enforced %v, IPv6 %v: %s\n%s\n%s", i, c.enforce, c.v6, tc.Description, what, strings.Join(c.broken[broken:min(len(c.broken), broken+5)], "\n"))
 			if sum.failed++; sum.failed > 5 {
 				t.Fatal("enough")
 			}
@@ -137,10 +185,15 @@ func (sum *tally) judge(t *testing.T) {
 		why, total = append(why, fmt.Sprintf("%d: %s", n, reason)), total+n
 	}
 	slices.Sort(why)
-	t.Logf("passed %d, failed %d, skipped %d (%s); %d probes sent: %v; %d of a pod to itself left out",
+	t.Logf("passed %d, failed %d, skipped %d (%s); probes sent: %v, %v; %d of a pod to itself left out",
 		sum.passed, sum.failed, total, strings.Join(why, "; "), sum.sent, sum.answers, sum.loopback)
-	if sum.passed+sum.failed < 200 || sum.sent < 200000 {
-		t.Errorf("%d cases and %d probes are too few", sum.passed, sum.sent)
+	if n := sum.sent[lab.Answered] + sum.sent[lab.Refused] + sum.sent[lab.Silent]; sum.passed+sum.failed < 300 || n < 200000 {
+		t.Errorf("%d cases and %d probes are too few", sum.passed, n)
+	}
+	for _, o := range []lab.Outcome{lab.Answered, lab.Refused, lab.Silent} {
+		if sum.sent[o] < 20000 {
+			t.Errorf("%d probes are too few that are %s", sum.sent[o], o)
+		}
 	}
 	for _, p := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
 		for _, c := range []probe.Connectivity{probe.ConnectivityAllowed, probe.ConnectivityBlocked} {
@@ -172,6 +225,7 @@ func (c *cluster) settle(t *testing.T, resources *probe.Resources) {
 	for until := time.Now().Add(2 * time.Minute); ; {
 		result := interpreter.ExecuteTestCase(open)
 		if result.Err == nil && result.Passed(true) && len(c.broken) == 0 {
+			c.inbox.gaveUp()
 			return
 		}
 		if time.Now().After(until) {

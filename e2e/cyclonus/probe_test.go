@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,11 +20,12 @@ import (
 )
 
 // inbox has the packets that arrived at pods: a datagram or an SCTP packet with the token
-// of a probe is for that probe.
+// of a probe is for that probe. late is the pods where one arrived that was given up.
 type inbox struct {
 	tokens  atomic.Uint32
 	mu      sync.Mutex
 	waiting map[string]chan string
+	late    []string
 }
 
 // expect returns a token and the channel of the pod at which it arrived.
@@ -48,10 +48,26 @@ func (b *inbox) came(at string, packet []byte) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	probe, waits := b.waiting[string(packet[i:i+16])]
+	if !waits {
+		b.late = append(b.late, at)
+		return
+	}
 	select {
-	case b.waiting[string(packet[i:i+16])] <- at:
+	case probe <- at:
 	default:
 	}
+}
+
+// gaveUp returns what arrived after its probe was given up, once.
+func (b *inbox) gaveUp() (late []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, at := range b.late {
+		late = append(late, "a packet arrived at "+at+" after its probe was said not to arrive")
+	}
+	b.late = nil
+	return late
 }
 
 // servedPorts are the ports that every pod serves with each protocol.
@@ -116,37 +132,45 @@ func (s *sited) packets(network, addr string, each func(net.PacketConn, net.Addr
 	return nil
 }
 
-// patience is long: whatever is denied is refused at once, and silence is a failure.
-const patience = 20 * time.Second
+// silence is how long a probe waits that must not arrive. It is short, since there are many: that a datagram or an
+// SCTP packet arrives later is a failure of its own.
+const silence = 100 * time.Millisecond
 
-// errRefused is the result of a denied probe.
-var errRefused = errors.New("refused")
+func patienceFor(want lab.Outcome) time.Duration {
+	if want == lab.Silent {
+		return silence
+	}
+	return lab.Limit
+}
 
-// probe sends from a pod to an address and returns nil if it arrived at the pod that it
-// was for, errRefused if it was refused and did not arrive; another error is a failure
-// of the test.
-func (g *ground) probe(from, to *sited, at netip.AddrPort, protocol corev1.Protocol) error {
+// probe sends from a pod to an address and returns what became of it: that it was answered
+// says that it arrived at the pod that it was for, all else that it did not arrive. An error is
+// a failure of the test.
+func (g *ground) probe(from, to *sited, at netip.AddrPort, protocol corev1.Protocol, patience time.Duration) (lab.Outcome, error) {
 	var arrived string
 	var err error
 	switch protocol {
 	case corev1.ProtocolTCP:
-		arrived, err = from.probeTCP(at)
+		arrived, err = from.probeTCP(at, patience)
 	case corev1.ProtocolUDP:
-		arrived, err = g.probeUDP(from, at)
+		arrived, err = g.probeUDP(from, at, patience)
 	case corev1.ProtocolSCTP:
-		arrived, err = g.probeSCTP(from, at)
+		arrived, err = g.probeSCTP(from, at, patience)
 	default:
 		err = fmt.Errorf("protocol %q is not known", protocol)
 	}
+	var timeout net.Error
 	switch {
 	case err != nil && refused(err):
-		return errRefused
+		return lab.Refused, nil
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return lab.Silent, nil
 	case err != nil:
-		return fmt.Errorf("%s to %s %s: %w", from.key, protocol, at, err)
+		return "", fmt.Errorf("%s to %s %s: %w", from.key, protocol, at, err)
 	case arrived != to.key:
-		return fmt.Errorf("%s to %s %s arrived at %q, not at %s", from.key, protocol, at, arrived, to.key)
+		return "", fmt.Errorf("%s to %s %s arrived at %q, not at %s", from.key, protocol, at, arrived, to.key)
 	}
-	return nil
+	return lab.Answered, nil
 }
 
 func refused(err error) bool {
@@ -158,23 +182,34 @@ func refused(err error) bool {
 	return false
 }
 
-func (s *sited) probeTCP(at netip.AddrPort) (string, error) {
+// port returns a source port that the pod did not use for long: a change of NetworkPolicies ends no connection, and
+// a datagram from the port of an earlier one belongs to that one's.
+func (s *sited) port() uint16 { return uint16(10000 + s.ports.Add(1)%50000) }
+
+func (s *sited) probeTCP(at netip.AddrPort, patience time.Duration) (string, error) {
 	c, err := s.Dial("tcp", at.String(), patience)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(lab.Limit)); err != nil {
 		return "", err
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
-	return strings.TrimSpace(line), err
+	if err != nil {
+		return "", fmt.Errorf("behind the handshake: %v", err)
+	}
+	return strings.TrimSpace(line), nil
 }
 
-func (g *ground) probeUDP(from *sited, at netip.AddrPort) (string, error) {
+func (g *ground) probeUDP(from *sited, at netip.AddrPort, patience time.Duration) (string, error) {
 	token, arrived, forget := g.inbox.expect()
 	defer forget()
-	c, err := from.Dial("udp", at.String(), patience)
+	source := from.Addr4
+	if at.Addr().Is6() {
+		source = from.Addr6
+	}
+	c, err := from.DialFrom("udp", netip.AddrPortFrom(source, from.port()).String(), at.String(), patience)
 	if err != nil {
 		return "", err
 	}
@@ -199,8 +234,8 @@ func (g *ground) probeUDP(from *sited, at netip.AddrPort) (string, error) {
 }
 
 // probeSCTP sends the packet that opens an association. The refusal of an earlier one
-// to the same address would be this socket's too, so a pod sends one at a time.
-func (g *ground) probeSCTP(from *sited, at netip.AddrPort) (string, error) {
+// to the same address would be this socket's too, so a pod sends one at a time that may be refused.
+func (g *ground) probeSCTP(from *sited, at netip.AddrPort, patience time.Duration) (string, error) {
 	token, arrived, forget := g.inbox.expect()
 	defer forget()
 	network := "ip4:132"
@@ -212,8 +247,7 @@ func (g *ground) probeSCTP(from *sited, at netip.AddrPort) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	port := uint16(10000 + g.inbox.tokens.Load()%50000)
-	if _, err := c.Write(lab.SCTPInit(port, at.Port(), token)); err != nil {
+	if _, err := c.Write(lab.SCTPInit(from.port(), at.Port(), token)); err != nil {
 		return "", err
 	}
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -237,10 +271,7 @@ func (g *ground) probeSCTP(from *sited, at netip.AddrPort) (string, error) {
 		case who := <-arrived:
 			return "", fmt.Errorf("it arrived at %s, and the sender was told %q", who, err.Error())
 		default:
+			return "", err
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return "", fmt.Errorf("neither arrived nor was refused: %w", err)
-		}
-		return "", err
 	}
 }

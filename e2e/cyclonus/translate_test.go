@@ -38,7 +38,7 @@ const (
 	badBlock    difference = "an ipBlock that cannot be, or an except outside of it"
 	badPort     difference = "a port that cannot be"
 	// A pod cannot block access to itself; cyclonus asks the policies, and leaves these
-	// connections out of its own comparison. The expectation is mended.
+	// connections out of its own comparison. The expectation is corrected.
 	itself difference = "a pod and itself"
 )
 
