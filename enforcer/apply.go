@@ -190,11 +190,15 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	if err := e.withdrawStale(subjects); err != nil {
 		return nil, err
 	}
-	coming := e.comingAddrs(last, subjects)
-	if err := e.admitOpen(coming); err != nil {
+	coming, judging := e.comingAddrs(last, subjects), last
+	if e.snapshot == nil {
+		judging = subjects
+	}
+	if err := e.admitOpen(coming, judging); err != nil {
 		return nil, err
 	}
-	if err := e.admitToComing(last, subjects); err != nil {
+	settle, err := e.admitToComing(s, last, subjects)
+	if err != nil {
 		return nil, err
 	}
 	gone := plan.Removed(last, subjects)
@@ -222,6 +226,9 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 		return nil, err
 	}
 	if err := e.write(ctx, written, s); err != nil {
+		return nil, err
+	}
+	if err := settle(); err != nil {
 		return nil, err
 	}
 	e.flows.Recheck(flows.PodRemoved, gone)

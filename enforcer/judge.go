@@ -55,9 +55,9 @@ func (e *Enforcer) comingAddrs(last, subjects dataplane.Subjects) map[netip.Addr
 
 // admitOpen judges the connections that pods had open before their addresses become
 // selected: the allowed ones are admitted, so that they never notice. The
-// rest has no admission and is cut by becoming selected.
-func (e *Enforcer) admitOpen(coming map[netip.Addr]*dataplane.Subject) error {
-	own, judged := e.ownAddrs(), ingressAddrs(e.plan)
+// rest has no admission and is cut by becoming selected. inForce has the rules for ingress.
+func (e *Enforcer) admitOpen(coming map[netip.Addr]*dataplane.Subject, inForce dataplane.Subjects) error {
+	own, judged := e.ownAddrs(), ingressAddrs(inForce)
 	return e.flows.Admit(slices.Collect(maps.Keys(coming)), func(f conntrack.Flow) bool {
 		return mayReach(judged[f.Peer.Addr()], f) && e.covers(coming[f.Src.Addr()], f, false, own)
 	})
@@ -82,7 +82,7 @@ func (e *Enforcer) isolateQuietly(ctx context.Context, s *policy.Snapshot, subje
 	if err := e.applyTables(ctx, quiet, s); err != nil {
 		return err
 	}
-	return e.admitOpen(coming)
+	return e.admitOpen(coming, e.plan)
 }
 
 // covers tells whether a pod may have opened a connection: by a grant, also an expired

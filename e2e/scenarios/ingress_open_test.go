@@ -1,0 +1,84 @@
+package scenarios
+
+import (
+	"strings"
+	"testing"
+)
+
+// fromGoodAll lets pods with the label app=good in on every port.
+const fromGoodAll = "\n- from: [{podSelector: {matchLabels: {app: good}}}]"
+
+// egressOf is a NetworkPolicy for egress of the pods with the label app=APP.
+func egressOf(app, rules string) string {
+	return networkPolicy("out-"+app, "podSelector: {matchLabels: {app: "+app+"}}\npolicyTypes: [Egress]\negress:"+rules)
+}
+
+// toWebOnly lets pods out to those with the label app=web.
+const toWebOnly = "\n- to: [{podSelector: {matchLabels: {app: web}}}]"
+
+// linesToWeb are connections of a pod to web, of each protocol.
+func (s *peerStage) linesToWeb(pod string) []*line {
+	s.t.Helper()
+	web := s.Pod("web")
+	return []*line{s.lineTo(pod, "tcp", web.Host, web.Addr4), s.lineTo(pod, "udp", web.Host, web.Addr6)}
+}
+
+// replaced has another pod, with the label app=APP, take the place of one: the lab keeps the sockets.
+func (s *peerStage) replaced(name, app string) map[string]string {
+	text := s.pods[name].manifest()
+	text = strings.Replace(text, "name: "+name+"\n", "name: next\n", 1)
+	text = strings.Replace(text, "uid: ", "uid: next-", 1)
+	text = strings.Replace(text, `app: "`+s.pods[name].labels["app"]+`"`, `app: "`+app+`"`, 1)
+	return map[string]string{"pod-" + name + ".yaml": "", "pod-next.yaml": text}
+}
+
+// TestIngressBeginsWithEgress: what a policy of Namegate's own denies is cut though rules for ingress begin with it.
+func TestIngressBeginsWithEgress(t *testing.T) {
+	staged(t, onRouted, ingressStage, func(t *testing.T, s *peerStage) {
+		first, others := s.linesToWeb("good"), s.linesToWeb("fargood")
+		both := map[string]string{"np.yaml": ingress("np", fromGoodAll), "good.yaml": policy("good", "podSelector: {matchLabels: {app: good}}")}
+		s.start(s.manifests(both))
+		s.podNext("behind a first agent", first, others)
+		s.apply(map[string]string{"np.yaml": "", "good.yaml": ""})
+		second := s.linesToWeb("good")
+		s.apply(both)
+		s.podNext("behind two policies", second, others)
+	})
+}
+
+// TestIngressEndsBesideEgress: the end of rules for ingress cuts no connection that rules for egress allow.
+func TestIngressEndsBesideEgress(t *testing.T) {
+	staged(t, onRouted, ingressStage, func(t *testing.T, s *peerStage) {
+		s.start(s.manifests(map[string]string{"np.yaml": ingress("np", fromGoodAll), "good.yaml": egressOf("good", toWebOnly)}))
+		lines := s.linesToWeb("good")
+		for range 2 {
+			s.apply(map[string]string{"np.yaml": ""})
+			s.goesOn("without rules for ingress", lines...)
+			s.apply(map[string]string{"np.yaml": ingress("np", " []")})
+			s.goesOn("with rules for ingress", lines...)
+		}
+	})
+}
+
+// TestIngressNextDestination: the next pod of an address inherits no connection, whichever rules admitted it.
+func TestIngressNextDestination(t *testing.T) {
+	staged(t, onRouted, ingressStage, func(t *testing.T, s *peerStage) {
+		s.start(s.manifests(map[string]string{"np.yaml": ingress("np", " []"), "good.yaml": egressOf("good", "\n- {}")}))
+		bad := s.Pod("bad")
+		lines := []*line{s.lineTo("good", "udp", bad.Host, bad.Addr4), s.lineTo("good", "tcp", bad.Host, bad.Addr6)}
+		others := []*line{s.lineTo("good", "tcp", s.Pod("farbad").Host, s.Pod("farbad").Addr4)}
+		s.apply(s.replaced("bad", "web"))
+		s.podNext("to the next pod", lines, others)
+	})
+}
+
+// TestIngressNextSource: the next pod of an address inherits no connection of the last one.
+func TestIngressNextSource(t *testing.T) {
+	staged(t, onRouted, ingressStage, func(t *testing.T, s *peerStage) {
+		s.start(s.manifests(map[string]string{"np.yaml": ingress("np", fromGoodAll)}))
+		kept := s.linesToWeb("fargood")
+		lines := s.linesToWeb("good")
+		s.apply(s.replaced("good", "bad"))
+		s.podNext("from the next pod", lines, kept)
+	})
+}
