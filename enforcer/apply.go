@@ -87,7 +87,7 @@ func (e *Enforcer) abandon(s, by *policy.Snapshot, next dataplane.Subjects) {
 	subjects := e.planOf(s)
 	e.recheckLost(e.plan, s, by)
 	e.recheckLost(subjects, s, by)
-	e.flows.Recheck(flows.PodRemoved, plan.Removed(subjects, next))
+	e.recheckRemoved(by, subjects, next)
 	for ref, p := range subjects {
 		if n := next[ref]; n != nil && (!p.Peers.Within(n.Peers) || !p.Tiers.Same(n.Tiers)) {
 			e.flows.Recheck(flows.PolicyChanged, slices.Concat(p.Addrs, n.Addrs))
@@ -231,7 +231,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	if err := settle(); err != nil {
 		return nil, err
 	}
-	e.flows.Recheck(flows.PodRemoved, gone)
+	e.recheckRemoved(s, last, subjects)
 	e.snapshot, e.plan, e.recovered = s, subjects, recoveredState{}
 	e.committed.Store(true)
 	e.noteRenewing(s)

@@ -27,7 +27,11 @@ func (e *Enforcer) judge() flows.Judge {
 			owners = plan.Owners(subjects)
 		}
 		p := subjects[owners[f.Src.Addr()]]
-		return p != nil && e.covers(p, f, why == flows.RulesLost, own)
+		if p == nil || !p.Isolated { // rules for ingress may have admitted it, for the next pod of its address too
+			to := subjects[owners[f.Peer.Addr()]]
+			return to != nil && to.Ingress != nil && (why == flows.Released || mayReach(to, f))
+		}
+		return e.covers(p, f, why == flows.RulesLost, own)
 	}
 }
 

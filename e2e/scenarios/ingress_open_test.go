@@ -3,6 +3,7 @@ package scenarios
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // fromGoodAll lets pods with the label app=good in on every port.
@@ -57,6 +58,10 @@ func TestIngressEndsBesideEgress(t *testing.T) {
 			s.apply(map[string]string{"np.yaml": ingress("np", " []")})
 			s.goesOn("with rules for ingress", lines...)
 		}
+		s.apply(map[string]string{"good.yaml": ""})
+		s.goesOn("without rules for egress", lines...)
+		time.Sleep(1500 * time.Millisecond) // connections are looked at once more
+		s.goesOn("without rules for egress", lines...)
 	})
 }
 
