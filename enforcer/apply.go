@@ -245,16 +245,28 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 // write makes sets, nets, chains and interception hold a plan, by a snapshot that is in force or comes into force.
 func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects, s *policy.Snapshot) error {
 	if e.snapshot != nil && e.snapshot != s && (haveTiers(subjects) || haveIngress(subjects)) {
-		// What no rule denies is allowed: the second net must not ask before the judge does.
+		// What no rule denies is allowed: the second net must not ask before the judge does, nor after it.
+		if remaining, ends := plan.Remaining(e.plan, subjects, e.closed); ends {
+			if err := e.plane.Apply(ctx, e.state(remaining), dataplane.Isolate); err != nil {
+				return err
+			}
+		}
 		if err := e.applyTables(ctx, subjects, s); err != nil {
 			return err
 		}
 		return e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
 	}
-	failed := e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
+	judged, first := subjects, e.snapshot == nil && haveIngress(subjects)
+	if first {
+		judged = e.judgedBefore(subjects)
+	}
+	failed := e.plane.Apply(ctx, e.state(judged), dataplane.Commit)
 	err := e.applyTables(ctx, subjects, s)
 	if err == nil {
 		e.intercept.Begin() // the rest may take longer than the dead-man switch holds
+	}
+	if first && err == nil {
+		err = e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
 	}
 	return errors.Join(failed, err)
 }

@@ -40,6 +40,19 @@ func (e *Enforcer) bound(subjects dataplane.Subjects) map[netip.Addr]link.Home {
 	return out
 }
 
+// judgedBefore returns subjects without the rules for ingress that no earlier agent had in force: the second net must not
+// ask before the judge does.
+func (e *Enforcer) judgedBefore(subjects dataplane.Subjects) dataplane.Subjects {
+	out := maps.Clone(subjects)
+	for ref, p := range subjects {
+		if !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return e.recovered.ingress[a] }) {
+			open := *p
+			open.Ingress, out[ref] = nil, &open
+		}
+	}
+	return out
+}
+
 // ingressAddrs returns the addresses of subjects with rules for ingress, with their subjects.
 func ingressAddrs(subjects dataplane.Subjects) map[netip.Addr]*dataplane.Subject {
 	out := map[netip.Addr]*dataplane.Subject{}

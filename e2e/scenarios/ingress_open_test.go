@@ -1,9 +1,13 @@
 package scenarios
 
 import (
+	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // fromGoodAll lets pods with the label app=good in on every port.
@@ -85,5 +89,53 @@ func TestIngressNextSource(t *testing.T) {
 		lines := s.linesToWeb("good")
 		s.apply(s.replaced("good", "bad"))
 		s.podNext("from the next pod", lines, kept)
+	})
+}
+
+// TestIngressComesAndGoes: no first packet is lost where rules come and go that allow it.
+func TestIngressComesAndGoes(t *testing.T) {
+	staged(t, onRouted, ingressStage, func(t *testing.T, s *peerStage) {
+		stays := networkPolicy("stays", "podSelector: {matchLabels: {app: bad}}\npolicyTypes: [Ingress]")
+		var to []string
+		for _, a := range []netip.Addr{s.Pod("web").Addr4, s.Pod("web").Addr6} {
+			to = append(to, netip.AddrPortFrom(a, 8080).String())
+		}
+		end, local := s.vigil("fargood", to, nil), s.vigil("good", to, nil)
+		s.start(s.manifests(map[string]string{"np.yaml": ingress("np", fromGood), "stays.yaml": stays}))
+		end("at the start")
+		local("at the start")
+		end, local = s.vigil("fargood", to, nil), s.vigil("good", to, nil)
+		for range 5 {
+			s.apply(map[string]string{"np.yaml": ""})
+			s.apply(map[string]string{"np.yaml": ingress("np", fromGood)})
+		}
+		end("beside another subject")
+		local("beside another subject")
+	})
+}
+
+// TestIngressKilled: agents that are killed on their way from one state to the next let nothing in and lose nothing.
+func TestIngressKilled(t *testing.T) {
+	staged(t, onRouted, ingressStage, func(t *testing.T, s *peerStage) {
+		stays := map[string]string{"np.yaml": ingress("np", fromGood)}
+		s.start(s.manifests(stays))
+		to := []string{netip.AddrPortFrom(s.Pod("web").Addr4, 8080).String(), netip.AddrPortFrom(s.Pod("web").Addr6, 8080).String()}
+		far, good, bad := s.vigil("fargood", to, nil), s.vigil("good", to, nil), s.vigil("bad", nil, to)
+		on := map[string]string{
+			"other.yaml": networkPolicy("other", "podSelector: {matchLabels: {app: good}}\npolicyTypes: [Ingress]"),
+			"bad.yaml":   egressOf("bad", toWebOnly), "good.yaml": egressOf("good", toWebOnly),
+		}
+		off := map[string]string{"other.yaml": "", "bad.yaml": "", "good.yaml": ""}
+		for i := range 6 {
+			fatal.If(t, s.agent.Write(on))
+			time.Sleep(time.Duration(i) * 40 * time.Millisecond)
+			fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+			fatal.If(t, s.agent.Start())
+			on, off = off, on
+		}
+		fatal.If(t, s.agent.Upgrade())
+		far("from another node")
+		good("from this node")
+		bad("what is denied")
 	})
 }
