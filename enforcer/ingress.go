@@ -128,6 +128,17 @@ func (e *Enforcer) withdrawTo(addrs []netip.Addr) error {
 	return e.flows.Settle(conntrack.Query{Peers: addrs, Mark: e.cfg.Mark, Mask: e.cfg.Mark}, func(conntrack.Flow) bool { return false })
 }
 
+// settleOrdered withdraws the admission of connections that ordered rules for ingress deny: a lost one leaves its
+// connections to the rules below it.
+func (e *Enforcer) settleOrdered(subjects dataplane.Subjects) error {
+	ordered := ingressAddrs(subjects)
+	maps.DeleteFunc(ordered, func(_ netip.Addr, p *dataplane.Subject) bool {
+		return len(p.Ingress.Admin)+len(p.Ingress.Baseline) == 0
+	})
+	admitted := conntrack.Query{Peers: slices.Collect(maps.Keys(ordered)), Mark: e.cfg.Mark, Mask: e.cfg.Mark}
+	return e.flows.Settle(admitted, func(f conntrack.Flow) bool { return mayReach(ordered[f.Peer.Addr()], f) })
+}
+
 // isolatedAddrs returns the addresses of subjects that are default-deny.
 func isolatedAddrs(subjects dataplane.Subjects) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}

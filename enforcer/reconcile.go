@@ -303,7 +303,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, foun
 	}
 	failed := e.flows.Record()
 	if len(tables) > 0 {
-		failed = errors.Join(failed, e.k.Tables.Rewrite(ctx, e.tables(subjects, e.snapshot)))
+		failed = errors.Join(failed, e.k.Tables.Rewrite(ctx, e.tables(subjects, e.snapshot)), e.settleOrdered(subjects))
 		e.intercept.Renew()
 	}
 	if failed = errors.Join(failed, e.grants.Repair(wrong), e.write(ctx, subjects, e.snapshot)); failed != nil {
