@@ -63,7 +63,7 @@ func (e *Enforcer) withOrphans(s *policy.Snapshot) *policy.Snapshot {
 		slices.SortFunc(addrs, netip.Addr.Compare)
 		pods = append(pods, policy.Pod{PodRef: of, IPs: addrs})
 	}
-	return s.WithOrphans(pods, e.coming)
+	return s.WithOrphans(pods, e.coming, haveIngress(e.plan) || len(e.recovered.ingress) > 0)
 }
 
 // isolated returns the isolated addresses with their pods. Before the first Commit they are those

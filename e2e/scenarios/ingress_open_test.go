@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -111,6 +112,20 @@ func TestIngressComesAndGoes(t *testing.T) {
 		}
 		end("beside another subject")
 		local("beside another subject")
+	})
+}
+
+// TestIngressOrphan: a pod without an object stays closed, and so does the interface of another one.
+func TestIngressOrphan(t *testing.T) {
+	staged(t, onEach, ingressStage, func(t *testing.T, s *peerStage) {
+		s.start(s.manifests(map[string]string{"np.yaml": ingress("np", fromGood)}))
+		s.apply(map[string]string{"pod-web.yaml": ""})
+		for _, from := range []string{"bad", "farbad"} {
+			s.reaches("without an object", s.Pod(from).Host, "tcp", 8080, lab.Silent)
+		}
+		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+		fatal.If(t, s.agent.Start())
+		s.reaches("without an object, with another agent", s.Pod("farbad").Host, "tcp", 8080, lab.Silent)
 	})
 }
 
