@@ -26,13 +26,16 @@ func haveIngress(subjects dataplane.Subjects) bool {
 	return false
 }
 
-// bound are the homes of this node's pods, where there are rules for ingress.
+// bound are the homes of this node's pods, where there are rules for ingress, also of pods that have no object any more.
 func (e *Enforcer) bound(subjects dataplane.Subjects) map[netip.Addr]link.Home {
 	if !haveIngress(subjects) {
 		return nil
 	}
 	out := map[netip.Addr]link.Home{}
-	for a, h := range e.homes {
+	for a, h := range e.orphans.homes {
+		if now, known := e.homes[a]; known {
+			h = now
+		}
 		if !h.Nowhere() {
 			out[a] = h.Home
 		}

@@ -153,12 +153,13 @@ func (e *Enforcer) standing() func(link.Home) bool {
 	return stands
 }
 
-// noteHomes notes the homes of pods, for when these have no object any more.
+// noteHomes notes the homes of pods, for when these have no object any more. Rules for ingress ask for the homes of
+// all pods, for as long as these have their interface.
 func (e *Enforcer) noteHomes(s *policy.Snapshot) {
-	maps.DeleteFunc(e.orphans.homes, func(a netip.Addr, _ plan.Home) bool {
+	maps.DeleteFunc(e.orphans.homes, func(a netip.Addr, h plan.Home) bool {
 		_, coming := s.Pod(a)
 		_, inForce := e.snapshot.Pod(a)
-		return !coming && !inForce
+		return !coming && !inForce && (h.Nowhere() || !haveIngress(e.plan))
 	})
 	for a, h := range e.homes {
 		if !h.Nowhere() {

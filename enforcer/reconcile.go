@@ -210,10 +210,10 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 	if e.snapshot == nil {
 		return nil
 	}
-	homes, gateways, unseen := e.homes, e.gateways, e.unseen
+	homes, bound, gateways, unseen := e.homes, e.bound(e.plan), e.gateways, e.unseen
 	e.findHomes(e.snapshot)
 	e.endOrphans()
-	if maps.Equal(homes, e.homes) && slices.Equal(gateways, e.gateways) && unseen == e.unseen {
+	if maps.Equal(homes, e.homes) && maps.Equal(bound, e.bound(e.plan)) && slices.Equal(gateways, e.gateways) && unseen == e.unseen {
 		return nil
 	}
 	e.plan = e.planOf(e.snapshot)

@@ -119,6 +119,15 @@ func TestIngressComesAndGoes(t *testing.T) {
 func TestIngressOrphan(t *testing.T) {
 	staged(t, onEach, ingressStage, func(t *testing.T, s *peerStage) {
 		s.start(s.manifests(map[string]string{"np.yaml": ingress("np", fromGood)}))
+		web := s.pods["web"]
+		s.apply(map[string]string{"pod-bad.yaml": ""})
+		good := s.Pod("fargood").Addr4
+		seen := lab.Arrival{From: good, To: web.Addr4, Protocol: 6, Port: 8080}
+		fatal.If(t, s.Pod("bad").Forge("tcp", good.String(), netip.AddrPortFrom(web.Addr4, 8080)))
+		fatal.If(t, web.sniffer.SettleAt(web.Addr4, s.Node))
+		if n := web.sniffer.SawFlow(seen); n != 0 {
+			t.Errorf("%d forged packets of a pod without an object arrived", n)
+		}
 		s.apply(map[string]string{"pod-web.yaml": ""})
 		for _, from := range []string{"bad", "farbad"} {
 			s.reaches("without an object", s.Pod(from).Host, "tcp", 8080, lab.Silent)
