@@ -93,6 +93,21 @@ func TestIngressNextSource(t *testing.T) {
 	})
 }
 
+// TestIngressSecondNet: without the judge's table a pod that is isolated in both directions answers nothing that was cut.
+func TestIngressSecondNet(t *testing.T) {
+	staged(t, onRouted, ingressStage, func(t *testing.T, s *peerStage) {
+		s.start(s.manifests(map[string]string{"np.yaml": ingress("np", fromGoodAll), "web.yaml": egressOf("web", " []")}))
+		lines, others := s.linesToWeb("fargood"), []*line{s.lineTo("good", "tcp", s.Pod("bad").Host, s.Pod("bad").Addr4)}
+		next := s.replaced("web", "web")
+		next["np.yaml"] = ingress("np", " []")
+		s.apply(next)
+		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+		s.serverNext("with the judge", lines, others)
+		run(t, s.Node, "nft", "delete", "table", "inet", "namegate")
+		s.serverNext("without the judge", lines, others)
+	})
+}
+
 // TestIngressComesAndGoes: no first packet is lost where rules come and go that allow it.
 func TestIngressComesAndGoes(t *testing.T) {
 	staged(t, onRouted, ingressStage, func(t *testing.T, s *peerStage) {
