@@ -107,7 +107,7 @@ var bridgeSets = append([]*nft.Set{
 	{Name: gatewayNumbers, Key: advertised, TypeOf: true, Comment: "gateways as numbers, for neighbour advertisements"},
 	{Name: claimSet, Key: "iifname . " + advertised, TypeOf: true, Comment: "bridge ports and the addresses that they may advertise, as numbers"},
 	{Name: ingressPorts, Key: "ifname", Comment: "bridge ports of pods with rules for ingress"},
-}, slices.Concat(setsOf("home"), setsOf("homed"), setsOf(ingressSet))...)
+}, slices.Concat(setsOf("home"), setsOf("homed"))...)
 
 var prefixComments = [...]struct{ prefix, comment string }{
 	{adminPrefix, "ordered rules: Admin tier"}, {restPrefix, "ordered rules: tiers behind the Admin tier"}, {partPrefix, "a part of a list of rules"},
