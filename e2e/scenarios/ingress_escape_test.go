@@ -2,12 +2,29 @@ package scenarios
 
 import (
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
 )
+
+// TestIngressLostElements: where a rival empties a set, nothing new arrives.
+func TestIngressLostElements(t *testing.T) {
+	staged(t, onRouted, ingressStage, func(t *testing.T, s *peerStage) {
+		s.start(s.manifests(map[string]string{"np.yaml": ingress("np", fromGood), "bad.yaml": egressOf("bad", toWebOnly)}))
+		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+		for _, set := range []string{"map inet namegate ingresschains", "set inet namegate ingress"} {
+			for _, f := range []string{"4", "6"} {
+				run(t, s.Node, "nft", strings.Fields("flush "+set+f)...)
+			}
+			for _, from := range []string{"bad", "farbad"} {
+				s.reaches("after flush "+set, s.Pod(from).Host, "tcp", 8080, lab.Silent)
+			}
+		}
+	})
+}
 
 // TestIngressLostRule: what got in while a rival had emptied sets of rules that deny is cut when these are there again.
 func TestIngressLostRule(t *testing.T) {

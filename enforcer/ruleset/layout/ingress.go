@@ -17,6 +17,7 @@ const (
 	ingressChain  = ingressPrefix + "forward"
 
 	ingressSet       = "ingress"       // subjects of State.Ingress
+	postponedSet     = "postponed"     // the same: without one of both, no admission is left
 	ingressMap       = "ingresschains" // leads them to their chains
 	ingressPorts     = "ingressports"  // State.IngressPorts
 	boundSet         = "bound"         // State.Ifaces and State.Bound
