@@ -90,7 +90,7 @@ func (e *Enforcer) abandon(s, by *policy.Snapshot, next dataplane.Subjects) {
 	subjects := e.planOf(s)
 	e.recheckLost(e.plan, s, by)
 	e.recheckLost(subjects, s, by)
-	e.flows.Recheck(flows.PodRemoved, plan.Removed(subjects, next))
+	e.recheckRemoved(by, subjects, next)
 	for ref, p := range subjects {
 		if n := next[ref]; n != nil && (!p.Peers.Within(n.Peers) || !p.Tiers.Same(n.Tiers)) {
 			e.flows.Recheck(flows.PolicyChanged, slices.Concat(p.Addrs, n.Addrs))
@@ -193,11 +193,15 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot, names
 	if err := e.withdrawStale(subjects); err != nil {
 		return nil, err
 	}
-	coming := e.comingAddrs(last, subjects)
-	if err := e.admitOpen(coming); err != nil {
+	coming, judging := e.comingAddrs(last, subjects), last
+	if e.snapshot == nil {
+		judging = subjects
+	}
+	if err := e.admitOpen(coming, judging); err != nil {
 		return nil, err
 	}
-	if err := e.admitToComing(last, subjects); err != nil {
+	settle, err := e.admitToComing(s, last, subjects)
+	if err != nil {
 		return nil, err
 	}
 	gone := plan.Removed(last, subjects)
@@ -229,7 +233,10 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot, names
 			return nil, err
 		}
 	}
-	e.flows.Recheck(flows.PodRemoved, gone)
+	if err := settle(); err != nil {
+		return nil, err
+	}
+	e.recheckRemoved(s, last, subjects)
 	e.snapshot, e.plan, e.recovered = s, subjects, recoveredState{}
 	e.committed.Store(true)
 	e.noteRenewing(s)
@@ -243,16 +250,28 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot, names
 // write makes sets, nets, chains and interception hold a plan, by a snapshot that is in force or comes into force.
 func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects, s *policy.Snapshot) error {
 	if e.snapshot != nil && e.snapshot != s && (haveTiers(subjects) || haveIngress(subjects)) {
-		// What no rule denies is allowed: the second net must not ask before the judge does.
+		// What no rule denies is allowed: the second net must not ask before the judge does, nor after it.
+		if remaining, ends := plan.Remaining(e.plan, subjects, e.closed); ends {
+			if err := e.plane.Apply(ctx, e.state(remaining), dataplane.Isolate); err != nil {
+				return err
+			}
+		}
 		if err := e.applyTables(ctx, subjects, s); err != nil {
 			return err
 		}
 		return e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
 	}
-	failed := e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
+	judged, first := subjects, e.snapshot == nil && haveIngress(subjects)
+	if first {
+		judged = e.judgedBefore(subjects)
+	}
+	failed := e.plane.Apply(ctx, e.state(judged), dataplane.Commit)
 	err := e.applyTables(ctx, subjects, s)
 	if err == nil {
 		e.intercept.Begin() // the rest may take longer than the dead-man switch holds
+	}
+	if first && err == nil {
+		err = e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
 	}
 	return errors.Join(failed, err)
 }

@@ -26,7 +26,7 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 		had, failed := p.Remove(ctx)
 		isolated, err = append(isolated, had...), errors.Join(err, failed)
 	}
-	return errors.Join(err, e.flows.Withdraw(isolated), e.flows.WithdrawIngress(ingress), e.removeAddrs())
+	return errors.Join(err, e.flows.Withdraw(isolated), e.withdrawTo(ingress), e.removeAddrs())
 }
 
 func (e *Enforcer) removeAddrs() error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -25,15 +26,31 @@ func haveIngress(subjects dataplane.Subjects) bool {
 	return false
 }
 
-// bound are the homes of this node's pods, where there are rules for ingress.
+// bound are the homes of this node's pods, where there are rules for ingress, also of pods that have no object any more.
 func (e *Enforcer) bound(subjects dataplane.Subjects) map[netip.Addr]link.Home {
 	if !haveIngress(subjects) {
 		return nil
 	}
 	out := map[netip.Addr]link.Home{}
-	for a, h := range e.homes {
+	for a, h := range e.orphans.homes {
+		if now, known := e.homes[a]; known {
+			h = now
+		}
 		if !h.Nowhere() {
 			out[a] = h.Home
+		}
+	}
+	return out
+}
+
+// judgedBefore returns subjects without the rules for ingress that no earlier agent had in force: the second net must not
+// ask before the judge does.
+func (e *Enforcer) judgedBefore(subjects dataplane.Subjects) dataplane.Subjects {
+	out := maps.Clone(subjects)
+	for ref, p := range subjects {
+		if !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return e.recovered.ingress[a] }) {
+			open := *p
+			open.Ingress, out[ref] = nil, &open
 		}
 	}
 	return out
@@ -55,41 +72,98 @@ func ingressAddrs(subjects dataplane.Subjects) map[netip.Addr]*dataplane.Subject
 // admitToComing admits the connections to addresses that rules for ingress begin to judge: to a pod that was there all
 // that are open, and of those to the pod of a new address, and at an agent's start, the allowed ones. A connection from a
 // subject that is default-deny has its admission, or is judged again. Connections to addresses whose pod is another
-// lose their admission.
-func (e *Enforcer) admitToComing(last, subjects dataplane.Subjects) error {
-	was, coming, stale := ingressAddrs(last), ingressAddrs(subjects), []netip.Addr(nil)
-	for a, p := range was {
-		if now := coming[a]; now == nil || now.Pod != p.Pod {
+// lose their admission. It returns what follows when the plan is in force: connections may have been opened meanwhile.
+func (e *Enforcer) admitToComing(s *policy.Snapshot, last, subjects dataplane.Subjects) (settle func() error, err error) {
+	inForce, recovered := e.snapshot, e.recovered
+	owners := plan.Owners(last) // also of pods that wait, which the snapshot in force does not know
+	same := func(a netip.Addr, ref policy.PodRef) bool {
+		owner, known := inForce.Pod(a)
+		return known && owner == ref || owners[a] == ref || inForce == nil && recovered.same(a, ref)
+	}
+	judged, was := ingressAddrs(subjects), map[netip.Addr]bool{}
+	maps.Copy(was, recovered.ingress)
+	for a := range ingressAddrs(last) {
+		was[a] = true
+	}
+	coming := maps.Clone(judged)
+	maps.DeleteFunc(coming, func(a netip.Addr, p *dataplane.Subject) bool { return was[a] && same(a, p.Pod) })
+	changing := slices.Collect(maps.Keys(coming))
+	var stale []netip.Addr
+	for a := range was {
+		switch ref, there := s.Pod(a); {
+		case !there || !same(a, ref):
 			stale = append(stale, a)
+		case judged[a] == nil:
+			changing = append(changing, a)
 		}
 	}
-	for a := range e.recovered.ingress {
-		if p := coming[a]; p == nil || !e.recovered.same(a, p.Pod) {
-			stale = append(stale, a)
-		}
+	if err := e.withdrawTo(stale); err != nil {
+		return nil, err
 	}
-	maps.DeleteFunc(coming, func(a netip.Addr, p *dataplane.Subject) bool {
-		return was[a] != nil && was[a].Pod == p.Pod || e.recovered.ingress[a] && e.recovered.same(a, p.Pod)
+	before, now := isolatedAddrs(last), isolatedAddrs(subjects)
+	unadmitted := conntrack.Query{Peers: slices.Collect(maps.Keys(coming)), Mask: e.cfg.Mark}
+	err = e.flows.Settle(unadmitted, func(f conntrack.Flow) bool {
+		p, src := coming[f.Peer.Addr()], f.Src.Addr()
+		known := inForce != nil && same(f.Peer.Addr(), p.Pod)
+		return !before[src] && !now[src] && !recovered.isolated[src] && (known || mayReach(p, f))
 	})
-	if err := e.flows.WithdrawIngress(stale); err != nil {
-		return err
-	}
-	isolated := map[netip.Addr]bool{}
-	for _, p := range last {
+	return func() error {
+		err := e.flows.Settle(conntrack.Query{Peers: changing}, func(f conntrack.Flow) bool {
+			p, admitted := coming[f.Peer.Addr()], f.Mark&e.cfg.Mark != 0
+			switch {
+			case p == nil: // the rules for ingress that end may have admitted it alone
+				return admitted && now[f.Src.Addr()]
+			case admitted:
+				return same(f.Peer.Addr(), p.Pod) || mayReach(p, f)
+			}
+			return !now[f.Src.Addr()] && mayReach(p, f)
+		})
+		if len(judged) == 0 || err != nil {
+			return err
+		}
+		moved := conntrack.Query{Sources: movedAddrs(inForce, s), Mark: e.cfg.Mark, Mask: e.cfg.Mark}
+		return e.flows.Settle(moved, func(f conntrack.Flow) bool { return mayReach(judged[f.Peer.Addr()], f) })
+	}, err
+}
+
+// withdrawTo takes the admission of every connection to addresses back.
+func (e *Enforcer) withdrawTo(addrs []netip.Addr) error {
+	return e.flows.Settle(conntrack.Query{Peers: addrs, Mark: e.cfg.Mark, Mask: e.cfg.Mark}, func(conntrack.Flow) bool { return false })
+}
+
+// settleOrdered withdraws the admission of connections that ordered rules for ingress deny: a lost one leaves its
+// connections to the rules below it.
+func (e *Enforcer) settleOrdered(subjects dataplane.Subjects) error {
+	ordered := ingressAddrs(subjects)
+	maps.DeleteFunc(ordered, func(_ netip.Addr, p *dataplane.Subject) bool {
+		return len(p.Ingress.Admin)+len(p.Ingress.Baseline) == 0
+	})
+	admitted := conntrack.Query{Peers: slices.Collect(maps.Keys(ordered)), Mark: e.cfg.Mark, Mask: e.cfg.Mark}
+	return e.flows.Settle(admitted, func(f conntrack.Flow) bool { return mayReach(ordered[f.Peer.Addr()], f) })
+}
+
+// isolatedAddrs returns the addresses of subjects that are default-deny.
+func isolatedAddrs(subjects dataplane.Subjects) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, p := range subjects {
 		if p.Isolated {
 			for _, a := range p.Addrs {
-				isolated[a] = true
+				out[a] = true
 			}
 		}
 	}
-	return e.flows.AdmitIngress(slices.Collect(maps.Keys(coming)), func(f conntrack.Flow) bool {
-		if isolated[f.Src.Addr()] || e.recovered.isolated[f.Src.Addr()] {
-			return false
+	return out
+}
+
+// movedAddrs returns the addresses of this node's pods that are not theirs any more.
+func movedAddrs(was, is *policy.Snapshot) (out []netip.Addr) {
+	for _, a := range plan.Known(was) {
+		ref, _ := was.Pod(a)
+		if now, _ := is.Pod(a); now != ref {
+			out = append(out, a)
 		}
-		p := coming[f.Peer.Addr()]
-		ref, known := e.snapshot.Pod(f.Peer.Addr())
-		return known && ref == p.Pod || mayReach(p, f)
-	})
+	}
+	return out
 }
 
 // mayReach tells whether the rules for ingress of a subject allow a connection of a pod of this node, or of another

@@ -27,7 +27,11 @@ func (e *Enforcer) judge() flows.Judge {
 			owners = plan.Owners(subjects)
 		}
 		p := subjects[owners[f.Src.Addr()]]
-		return p != nil && e.covers(p, f, why == flows.RulesLost, own)
+		if p == nil || !p.Isolated { // rules for ingress may have admitted it, for the next pod of its address too
+			to := subjects[owners[f.Peer.Addr()]]
+			return to != nil && to.Ingress != nil && (why == flows.Released || mayReach(to, f))
+		}
+		return e.covers(p, f, why == flows.RulesLost, own)
 	}
 }
 
@@ -55,9 +59,9 @@ func (e *Enforcer) comingAddrs(last, subjects dataplane.Subjects) map[netip.Addr
 
 // admitOpen judges the connections that pods had open before their addresses become
 // selected: the allowed ones are admitted, so that they never notice. The
-// rest has no admission and is cut by becoming selected.
-func (e *Enforcer) admitOpen(coming map[netip.Addr]*dataplane.Subject) error {
-	own, judged := e.ownAddrs(), ingressAddrs(e.plan)
+// rest has no admission and is cut by becoming selected. inForce has the rules for ingress.
+func (e *Enforcer) admitOpen(coming map[netip.Addr]*dataplane.Subject, inForce dataplane.Subjects) error {
+	own, judged := e.ownAddrs(), ingressAddrs(inForce)
 	return e.flows.Admit(slices.Collect(maps.Keys(coming)), func(f conntrack.Flow) bool {
 		return mayReach(judged[f.Peer.Addr()], f) && e.covers(coming[f.Src.Addr()], f, false, own)
 	})
@@ -82,7 +86,7 @@ func (e *Enforcer) isolateQuietly(ctx context.Context, s *policy.Snapshot, subje
 	if err := e.applyTables(ctx, quiet, s); err != nil {
 		return err
 	}
-	return e.admitOpen(coming)
+	return e.admitOpen(coming, e.plan)
 }
 
 // covers tells whether a pod may have opened a connection: by a grant, also an expired

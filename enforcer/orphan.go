@@ -63,7 +63,7 @@ func (e *Enforcer) withOrphans(s *policy.Snapshot) *policy.Snapshot {
 		slices.SortFunc(addrs, netip.Addr.Compare)
 		pods = append(pods, policy.Pod{PodRef: of, IPs: addrs})
 	}
-	return s.WithOrphans(pods, e.coming)
+	return s.WithOrphans(pods, e.coming, haveIngress(e.plan) || len(e.recovered.ingress) > 0)
 }
 
 // isolated returns the isolated addresses with their pods. Before the first Commit they are those
@@ -153,12 +153,13 @@ func (e *Enforcer) standing() func(link.Home) bool {
 	return stands
 }
 
-// noteHomes notes the homes of pods, for when these have no object any more.
+// noteHomes notes the homes of pods, for when these have no object any more. Rules for ingress ask for the homes of
+// all pods, for as long as these have their interface.
 func (e *Enforcer) noteHomes(s *policy.Snapshot) {
-	maps.DeleteFunc(e.orphans.homes, func(a netip.Addr, _ plan.Home) bool {
+	maps.DeleteFunc(e.orphans.homes, func(a netip.Addr, h plan.Home) bool {
 		_, coming := s.Pod(a)
 		_, inForce := e.snapshot.Pod(a)
-		return !coming && !inForce
+		return !coming && !inForce && (h.Nowhere() || !haveIngress(e.plan))
 	})
 	for a, h := range e.homes {
 		if !h.Nowhere() {

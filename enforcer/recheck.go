@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/conntrack"
@@ -64,6 +65,21 @@ func (e *Enforcer) recheckChanged(s *policy.Snapshot, last, subjects dataplane.S
 	e.flows.Recheck(flows.PolicyChanged, changed)
 	if len(e.recovered.recheck) > 0 {
 		e.flows.Recheck(flows.PeersLost, some, slices.Collect(maps.Keys(e.recovered.recheck))...)
+	}
+}
+
+// recheckRemoved rechecks the connections of addresses that are of no subject any more, by the next snapshot.
+func (e *Enforcer) recheckRemoved(s *policy.Snapshot, last, subjects dataplane.Subjects) {
+	owners, by := plan.Owners(last), map[flows.Reason][]netip.Addr{}
+	for _, a := range plan.Removed(last, subjects) {
+		why := flows.PodRemoved
+		if ref, _ := s.Pod(a); ref == owners[a] {
+			why = flows.Released
+		}
+		by[why] = append(by[why], a)
+	}
+	for why, addrs := range by {
+		e.flows.Recheck(why, addrs)
 	}
 }
 

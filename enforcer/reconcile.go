@@ -210,10 +210,10 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 	if e.snapshot == nil {
 		return nil
 	}
-	homes, gateways, unseen := e.homes, e.gateways, e.unseen
+	homes, bound, gateways, unseen := e.homes, e.bound(e.plan), e.gateways, e.unseen
 	e.findHomes(e.snapshot)
 	e.endOrphans()
-	if maps.Equal(homes, e.homes) && slices.Equal(gateways, e.gateways) && unseen == e.unseen {
+	if maps.Equal(homes, e.homes) && maps.Equal(bound, e.bound(e.plan)) && slices.Equal(gateways, e.gateways) && unseen == e.unseen {
 		return nil
 	}
 	e.plan, e.complete = e.planOf(e.snapshot), false
@@ -304,7 +304,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, foun
 	}
 	failed := e.flows.Record()
 	if len(tables) > 0 {
-		failed = errors.Join(failed, e.k.Tables.Rewrite(ctx, e.tables(subjects, e.snapshot)))
+		failed = errors.Join(failed, e.k.Tables.Rewrite(ctx, e.tables(subjects, e.snapshot)), e.settleOrdered(subjects))
 		e.intercept.Renew()
 	}
 	if failed = errors.Join(failed, e.grants.Repair(wrong), e.write(ctx, subjects, e.snapshot)); failed != nil {

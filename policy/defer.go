@@ -6,9 +6,9 @@ import (
 )
 
 // Defer returns s with connections of some pods not isolated yet: each has the view that it had in last,
-// but for Ingress, which waits for no names, and is unknown if last did not know it and it has none. Isolation is not deferred for a pod that last
-// isolates, or whose addresses differ from last: an address must not become open because
-// it changes hands. Without such pods Defer returns s.
+// but for Ingress, which waits for no names, and is unknown if last did not know it: so the agent gets its queries.
+// Isolation is not deferred for a pod that last isolates, or whose addresses differ from last: an address must not
+// become open because it changes hands. Without such pods Defer returns s.
 func (s *Snapshot) Defer(last *Snapshot, pods map[PodRef]bool) *Snapshot {
 	deferred := map[PodRef]*View{}
 	for ref := range pods {
@@ -28,9 +28,6 @@ func (s *Snapshot) Defer(last *Snapshot, pods map[PodRef]bool) *Snapshot {
 	for ref, before := range deferred {
 		if before != nil {
 			out.Views = append(out.Views, before)
-			if before.Ingress != nil {
-				continue
-			}
 		}
 		known := false
 		for _, a := range s.byRef[ref].Pod.IPs {

@@ -22,21 +22,21 @@ func (r PodRef) Orphan() PodRef {
 var closedIngress = &Ingress{NetworkPolicies: []string{orphaned}}
 
 // WithOrphans returns s with views of orphans, which no rule allows anything. A view that last has
-// too is the same *View.
-func (s *Snapshot) WithOrphans(orphans []Pod, last *Snapshot) *Snapshot {
+// too is the same *View. ingress tells whether rules for ingress are in force.
+func (s *Snapshot) WithOrphans(orphans []Pod, last *Snapshot, ingress bool) *Snapshot {
 	if len(orphans) == 0 {
 		return s
 	}
 	out, pods, owners := *s, slices.Concat(s.pods, orphans), maps.Clone(s.podByAddr)
 	out.Views = slices.Clone(s.Views)
-	var ingress *Ingress
-	if slices.ContainsFunc(s.Views, func(v *View) bool { return v.Ingress != nil }) {
-		ingress = closedIngress
+	var closed *Ingress
+	if ingress {
+		closed = closedIngress
 	}
 	for _, p := range orphans {
 		v := last.ViewOf(p.PodRef)
 		if v == nil || !v.Pod.Same(&p) {
-			v = &View{Pod: p, Enforced: true, Unmatched: Refuse, Index: &Index{}, Ingress: ingress}
+			v = &View{Pod: p, Enforced: true, Unmatched: Refuse, Index: &Index{}, Ingress: closed}
 		}
 		out.Views = append(out.Views, v)
 		for _, a := range p.IPs {

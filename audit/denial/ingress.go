@@ -26,7 +26,9 @@ func (d *Denials) deniedIngress(snap *policy.Snapshot, p nflog.Packet, remote []
 		if view == nil || view.Ingress == nil { // by rules that are gone since
 			return f
 		}
-		f.Workload, f.Policies = view.Workload, view.Ingress.NetworkPolicies
+		if f.Workload = view.Workload; pod != pod.Orphan() {
+			f.Policies = view.Ingress.NetworkPolicies
+		}
 		allowed, by := policy.EvaluateIngress(view, snap, &policy.Flow{Protocol: at.protocol, Dialled: p.Destination, Reached: p.Destination, Source: source})
 		if !allowed && by != nil {
 			f.Reason, f.Rule = audit.ReasonRule, by

@@ -114,15 +114,11 @@ spec:
 // TestIngressAndEgress: a connection between pods of one node needs both of its ends' rules.
 func TestIngressAndEgress(t *testing.T) {
 	staged(t, onEach, ingressStage, func(t *testing.T, s *peerStage) {
-		egress := func(app string, rules string) string {
-			return networkPolicy("out-"+app, "podSelector: {matchLabels: {app: "+app+"}}\npolicyTypes: [Egress]\negress:"+rules)
-		}
-		toWeb := "\n- to: [{podSelector: {matchLabels: {app: web}}}]"
-		s.start(s.manifests(map[string]string{"np.yaml": ingress("np", fromGood), "good.yaml": egress("good", toWeb), "bad.yaml": egress("bad", toWeb)}))
+		s.start(s.manifests(map[string]string{"np.yaml": ingress("np", fromGood), "good.yaml": egressOf("good", toWebOnly), "bad.yaml": egressOf("bad", toWebOnly)}))
 		s.reaches("both allow", s.Pod("good").Host, "tcp", 8080, lab.Answered)
 		s.reaches("the destination denies", s.Pod("bad").Host, "tcp", 8080, lab.Silent)
 		s.reaches("the destination denies the port", s.Pod("good").Host, "tcp", 8081, lab.Silent)
-		s.apply(map[string]string{"good.yaml": egress("good", " []")})
+		s.apply(map[string]string{"good.yaml": egressOf("good", " []")})
 		if got := s.Pod("good").Probe("tcp", netip.AddrPortFrom(s.Pod("web").Addr4, 8080)); got == lab.Answered {
 			t.Errorf("the source denies: %s", got)
 		}

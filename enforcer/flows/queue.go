@@ -141,26 +141,25 @@ func (q *Queue) Withdraw(addrs []netip.Addr) error {
 	return q.cut(s, nil)
 }
 
-// WithdrawIngress takes the admission of every connection to the addresses back, at once.
-func (q *Queue) WithdrawIngress(addrs []netip.Addr) error {
+// Settle gives connections of a query an admission, or takes it back, as admits says, at once.
+func (q *Queue) Settle(query conntrack.Query, admits func(conntrack.Flow) bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.mark(conntrack.Query{Peers: addrs, Mark: q.bit, Mask: q.bit}, 0, func(conntrack.Flow) bool { return true })
+	return q.mark(query, admits)
 }
 
-// AdmitIngress admits the connections to addresses that have no admission and that judge allows.
-func (q *Queue) AdmitIngress(addrs []netip.Addr, judge func(conntrack.Flow) bool) error {
-	return q.mark(conntrack.Query{Peers: addrs, Mask: q.bit}, q.bit, judge)
-}
-
-// mark gives connections of a query an admission, or takes it away with 0.
-func (q *Queue) mark(query conntrack.Query, value uint32, which func(conntrack.Flow) bool) error {
+func (q *Queue) mark(query conntrack.Query, admits func(conntrack.Flow) bool) error {
 	flows, err := q.conns.Flows(query)
 	for _, f := range flows {
-		if err != nil || !which(f) {
+		admitted := f.Mark&q.bit != 0
+		if err != nil || admits(f) == admitted {
 			continue
 		}
-		if err = q.conns.SetMark(f, value, q.bit); err == nil && value == 0 {
+		value := q.bit
+		if admitted {
+			value = 0
+		}
+		if err = q.conns.SetMark(f, value, q.bit); err == nil && admitted {
 			err = q.unload(f)
 		}
 	}
@@ -182,7 +181,7 @@ func (q *Queue) Admit(addrs []netip.Addr, judge func(conntrack.Flow) bool) error
 		}
 	}
 	q.mu.Unlock()
-	return q.mark(conntrack.Query{Sources: addrs, Mask: q.bit}, q.bit, judge)
+	return q.mark(conntrack.Query{Sources: addrs, Mask: q.bit}, judge)
 }
 
 // cut withdraws the admission of the subjects' connections that judge denies. The kernel
@@ -195,8 +194,8 @@ func (q *Queue) cut(s subjects, judge Judge) error {
 	if s.peersAlone() {
 		query.Peers = slices.Collect(maps.Keys(s.lost))
 	}
-	return q.mark(query, 0, func(f conntrack.Flow) bool {
+	return q.mark(query, func(f conntrack.Flow) bool {
 		why := s.why[f.Src.Addr()]
-		return s.concern(f) && (why == PodRemoved || !judge(f, why))
+		return !s.concern(f) || why != PodRemoved && judge(f, why)
 	})
 }

@@ -15,6 +15,9 @@ const (
 	// PeersLost says that the pod may not reach some peers any more. Its connections to lost peers
 	// are judged.
 	PeersLost Reason = iota + 1
+	// Released says that no rule denies connections of the pod any more. Those of them stay admitted that rules for
+	// ingress ask for.
+	Released
 	// PolicyChanged says that the pod may do less than before. All its connections are judged.
 	PolicyChanged
 	// RulesLost says that another program took rules away, by which the pod may have opened what

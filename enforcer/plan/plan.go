@@ -109,6 +109,21 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 	return out
 }
 
+// Remaining is Union without the judging that ends with the next plan, and tells whether any does.
+func Remaining(now, next dataplane.Subjects, closed map[policy.PodRef]bool) (out dataplane.Subjects, ends bool) {
+	out = Union(now, next, closed)
+	for ref, p := range out {
+		n := next[ref]
+		if p.Isolated && (n == nil || !n.Isolated) {
+			p.Isolated, ends = false, true
+		}
+		if p.Ingress != nil && (n == nil || n.Ingress == nil) {
+			p.Ingress, ends = nil, true
+		}
+	}
+	return out, ends
+}
+
 // union returns what either has, sorted.
 func union[T cmp.Ordered](a, b []T) []T {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))

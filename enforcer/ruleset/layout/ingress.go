@@ -17,6 +17,7 @@ const (
 	ingressChain  = ingressPrefix + "forward"
 
 	ingressSet       = "ingress"       // subjects of State.Ingress
+	postponedSet     = "postponed"     // the same: without one of both, no admission is left
 	ingressMap       = "ingresschains" // leads them to their chains
 	ingressPorts     = "ingressports"  // State.IngressPorts
 	boundSet         = "bound"         // State.Ifaces and State.Bound
@@ -85,13 +86,14 @@ func (d *dispatch) toSubjects(t *Tiers) string {
 	return d.chain(ingressPrefix, list(t.Admin, "goto "+d.chain(ingressPrefix, rest...))...)
 }
 
-// bridgedIngress lets to a bridge port of a subject what goes to an address with rules for ingress, which other tables
-// judge, and what gives a pod its link: a pod takes in other addresses too, and frames with a priority tag.
+// bridgedIngress lets to a bridge port of a subject what goes to its own addresses, which other tables judge, and what
+// gives a pod its link: a pod takes in other addresses too, and frames with a priority tag, which no other table sees.
 var bridgedIngress = slices.Concat([]string{
 	"oifname != @" + ingressPorts + " return",
+	"ether type { 0x8100, 0x88a8 } drop",
 	"ether type arp return",
 	"icmpv6 type " + discoveryTypes + " return",
 	"icmpv6 type " + listenerTypes + " return",
 	"icmpv6 type 130 return",
 	"udp dport { 67, 68, 546, 547 } return",
-}, each("%[2]s daddr @"+ingressSet+"%[1]s return"), []string{"drop"})
+}, each("oifname . %[2]s daddr @home%[1]s return"), []string{"drop"})

@@ -169,7 +169,7 @@ func (l *builder) verdictChains(m Mode) {
 		fmt.Sprintf("ct state untracked meta mark set meta mark | %#x accept", m.Candidate),
 		fmt.Sprintf("ct mark set ct mark & %#x | %#x accept", ^m.Candidate, m.Admitted),
 	}
-	l.chain("admit", "admits, unless the destination has rules for ingress: these come next", append(each("%[2]s daddr @"+ingressSet+"%[1]s accept"), admit...)...)
+	l.chain("admit", "admits, unless the destination has rules for ingress: these come next", append(each("%[2]s daddr @"+postponedSet+"%[1]s accept"), admit...)...)
 	l.chain("admitingress", "admits what rules for ingress allow", admit...)
 	l.ingressChains(m.Bits)
 	l.chain(namedChain, "where a connection by name may lead", namedRules("goto admit")...)

@@ -27,8 +27,8 @@ func netLayout(bits Bits) *nft.Layout {
 		each("%[2]s daddr @selected%[1]s ct direction reply drop", "%[2]s saddr @selected%[1]s goto unadmitted"),
 		[]string{"iifname @ifaces goto foreign"})
 	// A reply to the node's own processes is not forwarded.
-	l.base("forward", "judges forwarded packets", &nft.Hook{Type: "filter", Hook: "forward", Priority: netPriority}, append(slices.Clone(rules), each(
-		"%[2]s saddr @"+ingressSet+"%[1]s ct direction reply drop", "%[2]s daddr @"+ingressSet+"%[1]s goto unadmitted")...)...)
+	l.base("forward", "judges forwarded packets", &nft.Hook{Type: "filter", Hook: "forward", Priority: netPriority}, slices.Concat(rules[:1], each(
+		"%[2]s saddr @"+ingressSet+"%[1]s ct direction reply drop"), rules[1:], each("%[2]s daddr @"+ingressSet+"%[1]s goto unadmitted"))...)
 	l.base("input", "judges packets to the node", &nft.Hook{Type: "filter", Hook: "input", Priority: netPriority}, rules...)
 	return nft.NewLayout(l.Layout)
 }

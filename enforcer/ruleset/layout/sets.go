@@ -35,6 +35,7 @@ var familySets = []nft.Set{
 	{Name: podsMap, Key: addr, Value: "verdict", Comment: "subjects to the chain of their Namespace tier"},
 	{Name: subjectsSet, Key: "ifname . " + addr, Comment: "the IDs of subjects, as words, and their addresses"},
 	{Name: ingressSet, Key: addr, Comment: "addresses with rules for ingress"},
+	{Name: postponedSet, Key: addr, Comment: "the same addresses, to which rules for egress admit nothing"},
 	{Name: ingressMap, Key: addr, Value: "verdict", Comment: "subjects to the first chain of their rules for ingress"},
 	{Name: stagedSet, Key: addr, Comment: "addresses that are about to become default-deny"},
 	{Name: recheckSet, Key: addr, Comment: "addresses whose connections are still to be judged again"},
@@ -107,7 +108,7 @@ var bridgeSets = append([]*nft.Set{
 	{Name: gatewayNumbers, Key: advertised, TypeOf: true, Comment: "gateways as numbers, for neighbour advertisements"},
 	{Name: claimSet, Key: "iifname . " + advertised, TypeOf: true, Comment: "bridge ports and the addresses that they may advertise, as numbers"},
 	{Name: ingressPorts, Key: "ifname", Comment: "bridge ports of pods with rules for ingress"},
-}, slices.Concat(setsOf("home"), setsOf("homed"), setsOf(ingressSet))...)
+}, slices.Concat(setsOf("home"), setsOf("homed"))...)
 
 var prefixComments = [...]struct{ prefix, comment string }{
 	{adminPrefix, "ordered rules: Admin tier"}, {restPrefix, "ordered rules: tiers behind the Admin tier"}, {partPrefix, "a part of a list of rules"},

@@ -157,9 +157,6 @@ func (s State) bridge() nft.Elements {
 	for _, p := range s.Ports {
 		out.Add("ports", ifname(p))
 	}
-	for _, t := range s.Ingress {
-		out.addrs(ingressSet, t.Subjects)
-	}
 	for _, p := range s.IngressPorts {
 		out.Add(ingressPorts, ifname(p))
 	}
