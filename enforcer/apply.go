@@ -160,6 +160,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if members {
 		return e.commitPeers(ctx)
 	}
+	last := e.plan
 	written, err := e.bringIntoForce(ctx, s, names)
 	if err != nil {
 		return e.close(ctx, err)
@@ -171,7 +172,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	} else if !ended {
 		_ = e.endDueSwitch(ctx) // it reports its errors
 	}
-	err = errors.Join(e.unopened, failed, e.flows.Run(e.judge()))
+	err = errors.Join(e.unopened, failed, e.admitBegun(last), e.flows.Run(e.judge()))
 	// Refused sets hold up no snapshot: each comparison reports them and tries again.
 	e.complete = err == nil && e.plane.refused == nil && s == e.coming
 	return err

@@ -74,14 +74,7 @@ func (e *Enforcer) admitToComing(last, subjects dataplane.Subjects) error {
 	if err := e.flows.WithdrawIngress(stale); err != nil {
 		return err
 	}
-	isolated := map[netip.Addr]bool{}
-	for _, p := range last {
-		if p.Isolated {
-			for _, a := range p.Addrs {
-				isolated[a] = true
-			}
-		}
-	}
+	isolated := isolatedAddrs(last)
 	return e.flows.AdmitIngress(slices.Collect(maps.Keys(coming)), func(f conntrack.Flow) bool {
 		if isolated[f.Src.Addr()] || e.recovered.isolated[f.Src.Addr()] {
 			return false
@@ -90,6 +83,33 @@ func (e *Enforcer) admitToComing(last, subjects dataplane.Subjects) error {
 		ref, known := e.snapshot.Pod(f.Peer.Addr())
 		return known && ref == p.Pod || mayReach(p, f)
 	})
+}
+
+// admitBegun admits the connections that began after admitToComing looked, and that the rules allow: what a pod sends
+// needs an admission, and its client need not send anything more.
+func (e *Enforcer) admitBegun(last dataplane.Subjects) error {
+	was, coming := ingressAddrs(last), ingressAddrs(e.plan)
+	maps.DeleteFunc(coming, func(a netip.Addr, p *dataplane.Subject) bool { return was[a] != nil && was[a].Pod == p.Pod })
+	if len(coming) == 0 {
+		return nil
+	}
+	isolated := isolatedAddrs(e.plan)
+	return e.flows.AdmitIngress(slices.Collect(maps.Keys(coming)), func(f conntrack.Flow) bool {
+		return !isolated[f.Src.Addr()] && mayReach(coming[f.Peer.Addr()], f)
+	})
+}
+
+// isolatedAddrs are the addresses of subjects that are default-deny.
+func isolatedAddrs(subjects dataplane.Subjects) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, p := range subjects {
+		if p.Isolated {
+			for _, a := range p.Addrs {
+				out[a] = true
+			}
+		}
+	}
+	return out
 }
 
 // mayReach tells whether the rules for ingress of a subject allow a connection of a pod of this node, or of another
