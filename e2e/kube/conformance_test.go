@@ -26,15 +26,15 @@ const (
 const requestTimeout = "-request-timeout=2s"
 
 // ofAChange are the upstream tests that run for a change.
-const ofAChange = "^TestUpstream$/^CNP(AdminTierEgress(TCP|NamedPort)|BaselineTierEgress(UDP|NamedPort|NodePeers))$"
+const ofAChange = "^TestUpstream$/^CNP(AdminTier(Egress(TCP|NamedPort)|Ingress(SCTP|NamedPort)|Integration)|BaselineTier(Egress(UDP|NamedPort|NodePeers)|IngressTCP))$"
 
-// testConformance runs five tests of the upstream suite for ClusterNetworkPolicy, nightly all of them
+// testConformance runs nine tests of the upstream suite for ClusterNetworkPolicy, nightly all of them
 // and the suite of names. Their reports are in bin/conformance.
 func testConformance(t *testing.T) {
 	s := begin(t, "conformance")
 	if !nightly {
 		out := s.conforms("upstream", "-test.v", "-test.run="+ofAChange, "-report-output=", "-cleanup-base-resources=false")
-		diff.Equal(t, 5, strings.Count(out, "\n    --- PASS: TestUpstream/CNP"), "upstream tests that passed", out)
+		diff.Equal(t, 9, strings.Count(out, "\n    --- PASS: TestUpstream/CNP"), "upstream tests that passed", out)
 		return
 	}
 	s.conforms("upstream", "-test.run=^TestUpstream$")
