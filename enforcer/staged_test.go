@@ -166,6 +166,38 @@ func TestOpenedJustBeforeIsolation(t *testing.T) {
 	})
 }
 
+// TestBegunBeforeIngressRules: connections to a pod begin after those that are open are admitted, and before rules for
+// ingress are in force. One that these allow is admitted: what the pod sends to a client that has nothing to say would
+// be dropped for ever.
+func TestBegunBeforeIngressRules(t *testing.T) {
+	t.Parallel()
+	eachPlane(t, func(t *testing.T, plane string) {
+		w := newWorldOn(t, plane)
+		young, db := pod("young", "10.1.0.3"), policy.Peer{Kind: policy.PeerPods, Key: "db"}
+		w.apply([]policy.Pod{young})
+		accept := &policy.Rule{Tier: policy.Admin, Standard: true, Ingress: true, Action: policy.Accept, Peer: db, Ports: policy.AnyPort, Policy: "cluster"}
+		deny := &policy.Rule{Tier: policy.Admin, Standard: true, Ingress: true, Action: policy.Deny, Peer: policy.Peer{Kind: policy.PeerAnywhere}, Ports: policy.AnyPort, Policy: "cluster"}
+		view := &policy.View{Pod: young, Rules: policytest.Rules(), Index: policy.NewIndex(nil, 0), Ingress: &policy.Ingress{Rules: policytest.Rules(accept, deny)}}
+		s := policy.NewSnapshot(policy.Snapshot{Number: 9, Views: []*policy.View{view}, PeerSets: []*policy.PeerSet{{Peer: db, Addrs: addrs("10.2.0.1")}}},
+			[]policy.Pod{young}, map[netip.Addr]policy.PodRef{young.IPs[0]: young.PodRef})
+		w.prepare(s)
+		allowed, denied := flow("10.2.0.1:1001", "10.1.0.3:443"), flow("10.2.0.2:1001", "10.1.0.3:443")
+		allowed.Mark, denied.Mark = 0, 0
+		begun := false
+		w.seams.before = func(step string) {
+			if step == "nft inet" && !begun {
+				begun = true
+				w.flows.Track(allowed)
+				w.flows.Track(denied)
+			}
+		}
+		w.commit()
+		if !begun || !w.admitted(allowed) || w.admitted(denied) {
+			t.Errorf("begun %v, admitted: the allowed one %v, the denied one %v", begun, w.admitted(allowed), w.admitted(denied))
+		}
+	})
+}
+
 // TestFirstStartRefusesNothingAllowed: on a node without an earlier agent the chains say
 // what pods may do before anything denies them: at no step is a new connection refused
 // that is allowed, and one that is opened on the way goes on.

@@ -31,7 +31,6 @@ import (
 
 // The flags beside those of the upstream suite (package flags) and -kubeconfig.
 var (
-	notClaimed     = flag.String("not-claimed", "", "upstream `tests` that are skipped, by short name with commas between; the report lists them")
 	requestTimeout = flag.Duration("request-timeout", 3*time.Second, "how long one connection of a pod may take; a denied one takes this long")
 	pokeTimeout    = flag.Duration("poke-timeout", 20*time.Second, "how long an expected outcome may take to come")
 
@@ -86,12 +85,6 @@ func split(list string) []string {
 // TestUpstream runs the upstream suite, with all features unless flags say otherwise.
 func TestUpstream(t *testing.T) {
 	o := options(t)
-	o.SkipTests = split(*notClaimed)
-	for _, name := range o.SkipTests {
-		if !slices.ContainsFunc(tests.ConformanceTests, func(c suite.ConformanceTest) bool { return c.ShortName == name }) {
-			t.Errorf("-not-claimed: there is no test %s", name)
-		}
-	}
 	if o.SupportedFeatures == nil {
 		o.SupportedFeatures = suite.AllFeatures.Clone()
 	}

@@ -28,10 +28,11 @@ func Blocks(document string) []Block {
 // Outcome is how a command ends.
 type Outcome int
 
-// The outcomes. A comment that begins with "rejected", "exit code 1" or "follows" tells the last three.
+// The outcomes. A comment that begins with "rejected", "denied", "exit code 1" or "follows" tells the last four.
 const (
 	Succeeds Outcome = iota
 	Rejected         // the connection of the command is rejected: it fails
+	Denied           // the same, or its packets get no answer
 	Negative         // the command ends with exit code 1
 	Follows          // the command prints something, and goes on until Ctrl-C
 )
@@ -57,6 +58,8 @@ func Commands(document string) []Command {
 				continue
 			case strings.HasPrefix(comment, "rejected"):
 				c.Ends = Rejected
+			case strings.HasPrefix(comment, "denied"):
+				c.Ends = Denied
 			case strings.HasPrefix(comment, "exit code 1"):
 				c.Ends = Negative
 			case strings.HasPrefix(comment, "follows"):

@@ -25,8 +25,12 @@ var pages = []struct{ file, namespace string }{
 	{"docs/start/sandboxes.md", "sandboxes"},
 }
 
-// documentImage is the image of the documents' pods, here the program of the test pods.
-const documentImage = "docker.io/curlimages/curl:8.11.1"
+// documentImage and webImage are the images of the documents' pods, here the program of the test
+// pods. The latter is a server too.
+const (
+	documentImage = "docker.io/curlimages/curl:8.11.1"
+	webImage      = "docker.io/library/nginx:1.29-alpine"
+)
 
 // prepared are the beginnings of commands that `make e2e` and the scenarios before ran with
 // values of their own.
@@ -34,6 +38,9 @@ var prepared = []string{"make ", "install bin/", "helm install "}
 
 // rejection is what curl says of a rejected connection, or of a name that does not resolve.
 var rejection = regexp.MustCompile("curl: (refused|prohibited|failed: .* lookup )")
+
+// denial is what curl and ping say of a denied connection.
+var denial = regexp.MustCompile("(curl|ping): (refused|prohibited|timeout)")
 
 // followed is in the output of commands that go on: a line of the audit log, or the page's address.
 var followed = regexp.MustCompile(`"kind":|http://127\.0\.0\.1:`)
@@ -45,16 +52,22 @@ func testDocuments(t *testing.T) {
 	for _, p := range pages {
 		t.Run(p.file, func(t *testing.T) {
 			t.Cleanup(func() { s.kubectl("delete", "namespace", p.namespace, "--ignore-not-found", "--wait=false") })
-			text, err := os.ReadFile(filepath.Join("../..", p.file))
-			fatal.If(t, err)
-			r := newReader(t, string(text), s, p.namespace)
-			for _, c := range documents.Commands(string(text)) {
-				r.run(c)
-			}
-			if r.ran < 8 {
-				t.Errorf("%d commands", r.ran)
-			}
+			s.follow(t, p.file, p.namespace)
 		})
+	}
+}
+
+// follow runs the commands of a document.
+func (s *scenario) follow(t *testing.T, file, namespace string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../..", file))
+	fatal.If(t, err)
+	r := newReader(t, string(text), s, namespace)
+	for _, c := range documents.Commands(string(text)) {
+		r.run(c)
+	}
+	if r.ran < 8 {
+		t.Errorf("%d commands", r.ran)
 	}
 }
 
@@ -74,7 +87,7 @@ func newReader(t *testing.T, text string, s *scenario, namespace string) *reader
 	top, err := filepath.Abs("../..")
 	fatal.If(t, err)
 	r.path = strings.Join([]string{filepath.Join(top, "bin"), filepath.Dir(the.Tool("kubectl")), os.Getenv("PATH")}, ":")
-	for _, folder := range []string{"bin", "examples"} {
+	for _, folder := range []string{"bin", "examples", "charts"} {
 		fatal.If(t, os.Symlink(filepath.Join(top, folder), filepath.Join(r.dir, folder)))
 	}
 	for _, b := range documents.Blocks(text) {
@@ -107,13 +120,15 @@ func (r *reader) run(c documents.Command) {
 			return nil
 		})
 	}
-	again := strings.Contains(c.Line, " exec ") || strings.Contains(c.Line, " namegate explain ") || strings.Contains(c.Line, " namegate status")
+	again := strings.Contains(c.Line, " exec ") || strings.Contains(c.Line, " run ") || strings.Contains(c.Line, " namegate explain ") || strings.Contains(c.Line, " namegate status")
 	for end := time.Now().Add(soon); ; time.Sleep(100 * time.Millisecond) {
 		out, code := r.bash(c.Line)
 		good := code == 0
 		switch c.Ends {
 		case documents.Rejected:
 			good = code != 0 && rejection.MatchString(out)
+		case documents.Denied:
+			good = code != 0 && denial.MatchString(out)
 		case documents.Negative:
 			good = code == 1
 		}

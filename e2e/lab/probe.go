@@ -8,15 +8,13 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
-	"golang.org/x/net/icmp"
-	"golang.org/x/net/ipv4"
-	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/cluster/echo"
 )
 
 // Outcome is what became of a probe, as its sender could tell.
@@ -165,47 +163,19 @@ func (h *Host) reaches(addrs ...netip.Addr) error {
 	return nil
 }
 
-// pings counts the pings of the process. Each has an identifier of its own: the socket of one
-// gets the replies to all, and the kernel tracks a ping by its addresses and identifier.
-var pings atomic.Uint32
-
 func (h *Host) ping(to netip.Addr, patience time.Duration) Outcome {
-	network, proto := "ip4:icmp", 1
-	var echo icmp.Type = ipv4.ICMPTypeEcho
-	if to.Is6() {
-		network, proto, echo = "ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest
-	}
-	c, err := h.ListenPacket(network, "")
+	c, err := h.ListenPacket(echo.PingNetwork(to), "")
 	if err != nil {
 		return Outcome(err.Error())
 	}
 	defer c.Close()
-	id := int(pings.Add(1) & 0xffff)
-	m := icmp.Message{Type: echo, Body: &icmp.Echo{ID: id, Seq: 1, Data: []byte("hello")}}
-	wire, err := m.Marshal(nil)
-	if err != nil {
-		return Outcome(err.Error())
-	}
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return outcome(err)
 	}
-	if _, err := c.WriteTo(wire, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+	if err := echo.Ping(c, to); err != nil {
 		return outcome(err)
 	}
-	buf := make([]byte, 1500)
-	for {
-		n, _, err := c.ReadFrom(buf)
-		if err != nil {
-			return outcome(err)
-		}
-		reply, err := icmp.ParseMessage(proto, buf[:n])
-		if err != nil {
-			continue
-		}
-		if e, ok := reply.Body.(*icmp.Echo); ok && e.ID == id && reply.Type != echo {
-			return Answered
-		}
-	}
+	return Answered
 }
 
 // Ask asks a DNS server from the host for a name, on a connection of its own.

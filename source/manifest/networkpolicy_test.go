@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/diff"
@@ -46,6 +47,21 @@ func TestDecodeNetworkPolicy(t *testing.T) {
 	fatal.If(t, err)
 	if got := objects[0].NetworkPolicy.Spec.PolicyTypes; got != nil {
 		t.Errorf("policyTypes %v", got)
+	}
+}
+
+// TestNetworkPoliciesDocument: the example of the document is the one of the examples, and valid.
+func TestNetworkPoliciesDocument(t *testing.T) {
+	text, err := os.ReadFile("../../docs/start/networkpolicies.md")
+	fatal.If(t, err)
+	example, err := os.ReadFile("../../examples/networkpolicies.yaml")
+	fatal.If(t, err)
+	diff.Has(t, "```yaml\n"+string(example)+"```\n", string(text), "docs/start/networkpolicies.md does not have examples/networkpolicies.yaml")
+	objects, err := decode(t, "", "p.yaml", string(example))
+	fatal.If(t, err)
+	diff.Equal(t, 2, len(objects), "NetworkPolicies")
+	for _, o := range objects {
+		diff.Empty(t, netpol.Read(o.NetworkPolicy).Problems)
 	}
 }
 

@@ -1,4 +1,5 @@
-// Package echo is a server that says who it is and whom it sees, on TCP and UDP.
+// Package echo is a server that says who it is and whom it sees, on TCP and UDP, and a client of
+// the kernel's own echo server, ICMP.
 package echo
 
 import (

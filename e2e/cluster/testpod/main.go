@@ -11,8 +11,8 @@
 //	testpod first NAME PORT              get over tcp, then sleep
 //	testpod window ADDR:PORT TIME        connections from now on, then sleep
 //
-// Called curl or sleep, it is one of these programs of the documents' examples: curl [FLAG…] URL
-// connects, and sleep TIME runs until killed.
+// Called curl, ping or sleep, it is one of these programs of the documents' examples: curl [FLAG…] URL
+// connects, ping [FLAG…] HOST waits for one echo reply, and sleep TIME runs until killed.
 package main
 
 import (
@@ -45,6 +45,8 @@ func named(name string, args []string) error {
 	switch name {
 	case "curl":
 		return curl(args)
+	case "ping":
+		return ping(args)
 	case "sleep":
 		return sleep()
 	}

@@ -29,11 +29,39 @@ func connect(flags *flag.FlagSet, args []string) error {
 	return classify(dial(*protocol, to, *timeout))
 }
 
+// again is how long a packet waits for its answer before it is sent again, as by TCP and SCTP (T1-init
+// and T1-cookie of RFC 9260): one may be lost.
+const again = time.Second
+
+// exchange sends a packet until answer has one, or until the deadline.
+func exchange(c net.Conn, packet []byte, deadline time.Time, answer func() error) error {
+	for {
+		if _, err := c.Write(packet); err != nil {
+			return err
+		}
+		until := time.Now().Add(again)
+		last := !until.Before(deadline)
+		if last {
+			until = deadline
+		}
+		if err := c.SetReadDeadline(until); err != nil {
+			return err
+		}
+		if err := answer(); last || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+	}
+}
+
 // dial connects. Over UDP the server has to answer, over SCTP it has to confirm the
-// association.
+// association. Without a timeout these take a minute.
 func dial(protocol, to string, timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
+	if timeout == 0 {
+		deadline = time.Now().Add(time.Minute)
+	}
 	if protocol == "sctp" {
-		return dialSCTP(to, timeout)
+		return dialSCTP(to, deadline)
 	}
 	c, err := net.DialTimeout(protocol, to, timeout)
 	if err != nil || protocol != "udp" {
@@ -43,16 +71,10 @@ func dial(protocol, to string, timeout time.Duration) error {
 		return err
 	}
 	defer c.Close()
-	if timeout > 0 {
-		if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
-			return err
-		}
-	}
-	if _, err := fmt.Fprintln(c, "hostname"); err != nil {
+	return exchange(c, []byte("hostname\n"), deadline, func() error {
+		_, err := c.Read(make([]byte, 1024))
 		return err
-	}
-	_, err = c.Read(make([]byte, 1024))
-	return err
+	})
 }
 
 func classify(err error) error {

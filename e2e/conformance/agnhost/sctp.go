@@ -118,7 +118,7 @@ func serveSCTP(port string) error {
 }
 
 // dialSCTP makes an association and aborts it.
-func dialSCTP(to string, timeout time.Duration) error {
+func dialSCTP(to string, deadline time.Time) error {
 	addr, err := net.ResolveTCPAddr("tcp", to)
 	if err != nil {
 		return err
@@ -128,15 +128,9 @@ func dialSCTP(to string, timeout time.Duration) error {
 		return err
 	}
 	defer c.Close()
-	if timeout == 0 {
-		timeout = time.Minute
-	}
-	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return err
-	}
 	mine := rand.Uint32() | 1
 	own := sctpPacket{from: uint16(32768 + rand.IntN(28000)), to: uint16(addr.Port)}
-	ack, err := own.exchange(c, sctpInit, initBody(mine), mine)
+	ack, err := own.exchange(c, sctpInit, initBody(mine), mine, deadline)
 	if err != nil {
 		return err
 	}
@@ -145,7 +139,7 @@ func dialSCTP(to string, timeout time.Duration) error {
 		return fmt.Errorf("the server answered with chunk %d: %w", ack.chunk, os.ErrInvalid)
 	}
 	own.tag = binary.BigEndian.Uint32(ack.body)
-	if ack, err = own.exchange(c, sctpCookieEcho, ack.body[initLength+4:], mine); err != nil {
+	if ack, err = own.exchange(c, sctpCookieEcho, ack.body[initLength+4:], mine, deadline); err != nil {
 		return err
 	}
 	if ack.chunk != sctpCookieAck {
@@ -156,21 +150,23 @@ func dialSCTP(to string, timeout time.Duration) error {
 	return err
 }
 
-// exchange sends a chunk and returns the packet of the association that comes back.
-func (p sctpPacket) exchange(c net.Conn, chunk byte, body []byte, mine uint32) (sctpPacket, error) {
+// exchange sends a chunk and returns the packet of the association that comes back: its acknowledgement,
+// whose number is the next, or an abort.
+func (p sctpPacket) exchange(c net.Conn, chunk byte, body []byte, mine uint32, deadline time.Time) (r sctpPacket, err error) {
 	p.chunk, p.body = chunk, body
-	if _, err := c.Write(p.bytes()); err != nil {
-		return p, err
-	}
 	buf := make([]byte, 2048)
-	for {
-		// Read would return the IPv4 header too.
-		n, _, err := c.(net.PacketConn).ReadFrom(buf)
-		if err != nil {
-			return p, err
+	err = exchange(c, p.bytes(), deadline, func() error {
+		for {
+			// Read would return the IPv4 header too.
+			n, _, err := c.(net.PacketConn).ReadFrom(buf)
+			if err != nil {
+				return err
+			}
+			var ok bool
+			if r, ok = readSCTP(buf[:n]); ok && r.from == p.to && r.to == p.from && r.tag == mine && (r.chunk == chunk+1 || r.chunk == sctpAbort) {
+				return nil
+			}
 		}
-		if r, ok := readSCTP(buf[:n]); ok && r.from == p.to && r.to == p.from && r.tag == mine {
-			return r, nil
-		}
-	}
+	})
+	return r, err
 }
