@@ -283,10 +283,11 @@ func (e *Enforcer) planned() Status {
 		s.PeerEntries += len(members.Addrs) + len(members.Networks) + len(members.Ports)
 	}
 	for _, p := range e.plan {
-		if !p.Isolated {
+		if p.Isolated {
+			s.Selected++
+		} else if p.Ingress == nil {
 			continue
 		}
-		s.Selected++
 		for _, a := range p.Addrs {
 			h, ok := p.Homes[a]
 			iface, switched := e.switched[a]

@@ -2,14 +2,18 @@ package enforcer
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -248,4 +252,23 @@ func TestABlindBridgeIsSaid(t *testing.T) {
 	if got := w.e.Status().Unseen; len(got) != 0 || w.at("10.1.0.5", "br0", "port6") {
 		t.Errorf("after netfilter sees again: unseen %v", got)
 	}
+}
+
+// TestBlindnessToIngressIsSaid: what is said of pods whose connections are judged holds for those to which they are.
+func TestBlindnessToIngressIsSaid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.links.SetShared(addr("10.1.0.5"), "br-int")
+	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "br0", Port: "port6"})
+	w.links.SetBlind(true)
+	in := netpol("in")
+	in.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	fatal.If(t, w.rollOut(w.compiler.Compile(compile.Input{
+		Pods: []policy.Pod{pod("a", "10.1.0.5", "in"), pod("b", "10.1.0.6", "in"), pod("c", "10.1.0.7", "in"), pod("d", "10.1.0.8")}, NetworkPolicies: []*networkingv1.NetworkPolicy{in}, EnforceNetworkPolicies: true,
+	})))
+	s := w.e.Status()
+	diff.Equal(t, 1, len(s.Switched), "behind a switch")
+	diff.Equal(t, "[10.1.0.6]", fmt.Sprint(s.Unseen), "on a blind bridge")
+	diff.Equal(t, "[10.1.0.7]", fmt.Sprint(s.Homeless), "without a home")
+	diff.Equal(t, 0, s.Selected, "isolated")
 }
