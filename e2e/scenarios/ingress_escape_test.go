@@ -89,7 +89,13 @@ func TestIngressForgedFrames(t *testing.T) {
 		tokens["web with a priority tag"] = lab.Token(4999)
 		p := lab.Packet{Src: unknown.Addr4, Dst: web.Addr4, Proto: 17, Payload: lab.UDP(netip.AddrPortFrom(unknown.Addr4, 7), netip.AddrPortFrom(web.Addr4, 8080), lab.Token(4999))}
 		fatal.If(t, tagging.Send(tagging.Frame(at, 0x8100, append([]byte{0, 0, 8, 0}, p.Bytes()...))))
+		router, all := netip.MustParseAddr("fe80::77"), netip.MustParseAddr("ff02::1")
+		advert := append(append(make([]byte, 12), 253, 3), append(make([]byte, 6), lab.Token(4998)...)...)
+		fatal.If(t, tagging.SendIP(at, lab.Packet{Src: router, Dst: all, Proto: 58, Hops: 255, Payload: lab.ICMP(router, all, 134, 0, advert)}.Bytes()))
 		fatal.If(t, web.sniffer.SettleAt(web.Addr4, s.Node))
+		if web.sniffer.SawToken(lab.Token(4998)) == 0 {
+			t.Error("a router's advertisement did not arrive")
+		}
 		for name, token := range tokens {
 			if web.sniffer.SawToken(token) != 0 {
 				t.Errorf("a frame to %s arrived", name)

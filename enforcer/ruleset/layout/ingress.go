@@ -94,6 +94,6 @@ var bridgedIngress = slices.Concat([]string{
 	"ether type arp return",
 	"icmpv6 type " + discoveryTypes + " return",
 	"icmpv6 type " + listenerTypes + " return",
-	"icmpv6 type 130 return",
+	"icmpv6 type { 130, 134 } return", // of queriers and routers
 	"udp dport { 67, 68, 546, 547 } return",
 }, each("oifname . %[2]s daddr @home%[1]s return"), []string{"drop"})
