@@ -89,8 +89,13 @@ func (e *Enforcer) admitToComing(s *policy.Snapshot, last, subjects dataplane.Su
 	maps.DeleteFunc(coming, func(a netip.Addr, p *dataplane.Subject) bool { return was[a] && same(a, p.Pod) })
 	changing := slices.Collect(maps.Keys(coming))
 	var stale []netip.Addr
+	next := plan.Owners(subjects)
 	for a := range was {
-		switch ref, there := s.Pod(a); {
+		ref, there := next[a]
+		if !there {
+			ref, there = s.Pod(a)
+		}
+		switch {
 		case !there || !same(a, ref):
 			stale = append(stale, a)
 		case judged[a] == nil:

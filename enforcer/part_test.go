@@ -5,9 +5,13 @@ import (
 	"errors"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -188,4 +192,31 @@ func TestAFailureClosesTheComingPodsAlone(t *testing.T) {
 	if w.dials("10.1.0.5", "192.0.2.9", 25) || w.dials("10.1.0.6", "192.0.2.9", 25) || len(w.e.closed) > 0 {
 		t.Errorf("after the Commit a pod is open; closed %v", w.e.closed)
 	}
+}
+
+// TestAPodThatWaitsKeepsItsClients: connections to a pod that waits for names stay admitted at further changes.
+func TestAPodThatWaitsKeepsItsClients(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	in := netpol("in")
+	in.Spec.PolicyTypes, in.Spec.Ingress = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, []networkingv1.NetworkPolicyIngressRule{{}}
+	db, web := pod("db", "10.1.0.6"), pod("web", "10.1.0.5", "in", "allow")
+	compiled := func(pods ...policy.Pod) *policy.Snapshot {
+		return w.compiler.Compile(compile.Input{Pods: pods, Policies: []*v1alpha1.FQDNNetworkPolicy{pol("allow", "tcp/443 www.example.org")}, NetworkPolicies: []*networkingv1.NetworkPolicy{in}, EnforceNetworkPolicies: true})
+	}
+	fatal.If(t, w.rollOut(compiled(db)))
+	w.part(compiled(db, web), web)
+	w.track("10.1.0.6:1001", "10.1.0.5:80")
+	stays := func() {
+		t.Helper()
+		if !w.admitted(flow("10.1.0.6:1001", "10.1.0.5:80")) {
+			t.Error("the connection lost its admission")
+		}
+	}
+	for range 2 {
+		w.part(compiled(db, web, pod("other", "10.1.0.7")), web)
+		stays()
+	}
+	w.part(compiled(db, web))
+	stays()
 }
