@@ -190,7 +190,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot, names
 		subjects, names = e.planOf(s), false
 	}
 	e.next = nil
-	if err := e.withdrawStale(subjects); err != nil {
+	if err := e.withdrawStale(s, subjects); err != nil {
 		return nil, err
 	}
 	coming, judging := e.comingAddrs(last, subjects), last

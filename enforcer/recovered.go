@@ -111,14 +111,21 @@ func (in recoveredState) home(a netip.Addr, ref policy.PodRef, stands func(link.
 
 // withdrawStale withdraws the earlier agent's admissions of connections of addresses that
 // are another subject's now. Those of addresses of no subject go with the rules that deny without
-// an admission, which are in force still.
-func (e *Enforcer) withdrawStale(subjects dataplane.Subjects) error {
+// an admission, which are in force still, unless their pod is there still.
+func (e *Enforcer) withdrawStale(s *policy.Snapshot, subjects dataplane.Subjects) error {
 	owner := plan.Owners(subjects)
-	stale := slices.AppendSeq(slices.Collect(maps.Keys(e.recovered.Subjects)), maps.Keys(e.recovered.recheck))
-	stale = slices.DeleteFunc(stale, func(a netip.Addr) bool {
+	earlier := slices.AppendSeq(slices.Collect(maps.Keys(e.recovered.Subjects)), maps.Keys(e.recovered.recheck))
+	by := map[flows.Reason][]netip.Addr{}
+	for _, a := range earlier {
 		ref, ok := owner[a]
-		return ok && e.recovered.same(a, ref)
-	})
-	e.flows.Recheck(flows.PolicyChanged, stale)
-	return e.flows.Withdraw(slices.DeleteFunc(stale, func(a netip.Addr) bool { _, ok := owner[a]; return !ok }))
+		if there, _ := s.Pod(a); !ok && e.recovered.same(a, there) {
+			by[flows.Released] = append(by[flows.Released], a)
+		} else if !ok || !e.recovered.same(a, ref) {
+			by[flows.PolicyChanged] = append(by[flows.PolicyChanged], a)
+		}
+	}
+	for why, addrs := range by {
+		e.flows.Recheck(why, addrs)
+	}
+	return e.flows.Withdraw(slices.DeleteFunc(by[flows.PolicyChanged], func(a netip.Addr) bool { _, ok := owner[a]; return ok }))
 }

@@ -67,6 +67,11 @@ func TestIngressEndsBesideEgress(t *testing.T) {
 		s.goesOn("without rules for egress", lines...)
 		time.Sleep(1500 * time.Millisecond) // connections are looked at once more
 		s.goesOn("without rules for egress", lines...)
+		s.apply(map[string]string{"good.yaml": egressOf("good", toWebOnly)})
+		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+		fatal.If(t, s.agent.Write(map[string]string{"good.yaml": ""}))
+		fatal.If(t, s.agent.Start())
+		s.goesOn("without rules for egress, with another agent", lines...)
 	})
 }
 
