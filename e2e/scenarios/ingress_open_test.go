@@ -183,3 +183,38 @@ func TestIngressKilled(t *testing.T) {
 		bad("what is denied")
 	})
 }
+
+// TestIngressSwitch: an agent with the other dataplane keeps what is open, and what is denied.
+func TestIngressSwitch(t *testing.T) {
+	t.Parallel()
+	for from, to := range map[string]string{iptables: nftables, nftables: iptables} {
+		t.Run(to, func(t *testing.T) {
+			t.Parallel()
+			s := ingressStage(t, nodeKind{lab.Routed, from, ""})
+			s.start(s.manifests(map[string]string{"np.yaml": ingress("np", fromGoodAll)}))
+			lines := append(s.linesToWeb("good"), s.linesToWeb("fargood")...)
+			at := []string{netip.AddrPortFrom(s.Pod("web").Addr4, 8080).String()}
+			end := s.vigil("fargood", at, nil)
+			fatal.If(t, s.agent.SetDataplane(to))
+			fatal.If(t, s.agent.Upgrade())
+			s.runs(to)
+			s.goesOn("after the switch", lines...)
+			s.reaches("after the switch", s.Pod("bad").Host, "tcp", 8080, lab.Silent)
+			s.nothingLeftOf(from)
+			end("to " + to)
+			s.goesOn("after the switch", lines...)
+
+			// Back, while the rules for ingress of one pod go and those of another come.
+			bad := networkPolicy("bad", "podSelector: {matchLabels: {app: bad}}\npolicyTypes: [Ingress]")
+			fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+			fatal.If(t, s.agent.SetDataplane(from))
+			fatal.If(t, s.agent.Write(map[string]string{"np.yaml": "", "bad.yaml": bad}))
+			fatal.If(t, s.agent.Start())
+			s.goesOn("after the switch back", lines...)
+			s.reaches("rules that are gone", s.Pod("farbad").Host, "tcp", 8080, lab.Answered)
+			if got := s.Pod("good").Probe("tcp", netip.AddrPortFrom(s.Pod("bad").Addr4, 8080)); got != lab.Silent {
+				t.Errorf("rules that came: %s", got)
+			}
+		})
+	}
+}
