@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	networkingv1 "k8s.io/api/networking/v1"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -368,33 +366,6 @@ func TestDefer(t *testing.T) {
 		}
 		if !now.Isolates(web) || now.View(addr("10.0.0.1")) != now.ViewOf(web) {
 			t.Errorf("%s: the snapshot itself has changed", c.what)
-		}
-	}
-}
-
-// TestDeferOfIngress: rules for ingress wait for no names, and the agent gets the queries of a pod that waits and was
-// not known before.
-func TestDeferOfIngress(t *testing.T) {
-	web, db := aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.2")
-	for _, there := range []bool{false, true} {
-		in := Input{Pods: []policy.Pod{db}, Namespaces: spaces(), EnforceNetworkPolicies: true}
-		if there {
-			in.Pods = append(in.Pods, web)
-		}
-		compiler := New()
-		before := compiler.Compile(in)
-		in.Pods, in.Policies = []policy.Pod{db, web}, []*v1alpha1.FQDNNetworkPolicy{aPolicy("new", "web", aRule("www.example.org"))}
-		in.NetworkPolicies = []*networkingv1.NetworkPolicy{aNet(t, "in", "podSelector: {matchLabels: {app: web}}\npolicyTypes: [Ingress]")}
-		now, last := compiler.Compile(in), before
-		for range 2 {
-			got := now.Defer(last, map[policy.PodRef]bool{web.PodRef: true})
-			if v := got.ViewOf(web.PodRef); v == nil || v.Ingress == nil || v.InForce() {
-				t.Errorf("the view %v", v)
-			}
-			if _, known := got.Pod(addr("10.0.0.1")); known != there {
-				t.Errorf("a pod that was there %v is known %v", there, known)
-			}
-			last = got
 		}
 	}
 }
