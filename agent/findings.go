@@ -158,13 +158,6 @@ func forPolicies(snap *policy.Snapshot, f status.Finding) (out []status.Finding)
 		return nil
 	}
 	ids := slices.Concat(v.Policies, v.ClusterPolicies())
-	if v.Ingress != nil {
-		for r := range v.Ingress.Cluster() {
-			if !slices.Contains(ids, r.Policy) {
-				ids = append(ids, r.Policy)
-			}
-		}
-	}
 	if len(ids) == 0 {
 		ids = []string{""}
 	}

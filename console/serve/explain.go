@@ -176,11 +176,11 @@ func (r *request) problems(p *policy.Pod, v *policy.View) (out []policy.Problem)
 		network, ordinary := strings.CutPrefix(problem.Object, "networkpolicy ")
 		ruled, standard, ofCluster := clusterPolicy(problem.Object)
 		switch {
-		case ofCluster && v != nil && (slices.Contains(v.ClusterPolicies(), ruled) || ingressOf(v, ruled)):
+		case ofCluster && v != nil && slices.Contains(v.ClusterPolicies(), ruled):
 			if !r.seesCluster(standard) {
 				continue
 			}
-		case ordinary && v != nil && (slices.Contains(v.NetworkPolicies, network) || ingressOf(v, network)):
+		case ordinary && v != nil && (slices.Contains(v.NetworkPolicies, network) || v.Ingress != nil && slices.Contains(v.Ingress.NetworkPolicies, network)):
 		case problem.Pod == p.PodRef || problem.Object == "pod "+p.String():
 		case !of:
 			continue
@@ -195,19 +195,6 @@ func (r *request) problems(p *policy.Pod, v *policy.View) (out []policy.Problem)
 		out = append(out, problem)
 	}
 	return out
-}
-
-// ingressOf tells whether a policy has rules for connections to the pod of a view.
-func ingressOf(v *policy.View, id string) bool {
-	if v.Ingress == nil {
-		return false
-	}
-	for r := range v.Ingress.Cluster() {
-		if r.Policy == id {
-			return true
-		}
-	}
-	return slices.Contains(v.Ingress.NetworkPolicies, id)
 }
 
 // contested lists the addresses of a pod that others claim too, and for which nothing
