@@ -1,13 +1,18 @@
 package serve_test
 
 import (
+	"context"
+	"encoding/json"
+	"io"
 	"net/url"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/consoletest"
@@ -27,10 +32,44 @@ func inboundWorld(t *testing.T, rule string, pods ...policy.Pod) *consoletest.Wo
 	return w
 }
 
+// explainedFrom is explained for connections from a source.
+func explainedFrom(t *testing.T, w *consoletest.World, pod, from, port string) explain.Explanation {
+	t.Helper()
+	resp, err := w.Agent("", serve.Everything{}).Ask(context.Background(), console.ExplainPath, url.Values{"pod": {pod}, "from": {from}, "port": {port}})
+	fatal.If(t, err)
+	text, err := io.ReadAll(resp.Body)
+	fatal.If(t, err)
+	var e explain.Explanation
+	fatal.If(t, json.Unmarshal(text, &e), string(text))
+	return e
+}
+
 // TestPolicyWithIngressAlone: a ClusterNetworkPolicy that has rules for ingress alone is a row too.
 func TestPolicyWithIngressAlone(t *testing.T) {
 	w := inboundWorld(t, "{action: Deny, from: [{namespaces: {}}]}", consoletest.Pod("shop", "cart", "10.1.0.10", nil), consoletest.Pod("shop", "batch", "10.1.0.12", nil))
 	want := []console.PolicyRow{{ID: "clusternetworkpolicy:inbound", Kind: "ClusterNetworkPolicy", Name: "inbound", Tier: "Baseline", Enforcement: "Enforce", Selected: 2}}
 	diff.Error(t, want, policyRows(t, w, serve.Everything{}, nil))
 	diff.Empty(t, policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}}), "for callers who may not read the kind")
+}
+
+// TestPodWithoutItsNamedPort: rules for ingress none of which is about a port of the pod leave nothing to evaluate.
+func TestPodWithoutItsNamedPort(t *testing.T) {
+	w := inboundWorld(t, "{action: Deny, from: [{namespaces: {}}], protocols: [{destinationNamedPort: http}]}", consoletest.Pod("shop", "cart", "10.1.0.10", nil))
+	_, e := explained(t, w, serve.Everything{}, "shop/cart", "www.example.org:443")
+	if e.Verdict != explain.Allowed || e.Reason != "no policy for egress selects the pod: everything is allowed" {
+		t.Errorf("egress: %s: %s", e.Verdict, e.Reason)
+	}
+	if e := explainedFrom(t, w, "shop/cart", "192.0.2.9", "8080"); e.Verdict != explain.Allowed {
+		t.Errorf("ingress: %s: %s", e.Verdict, e.Reason)
+	}
+	orphan := consoletest.Pod("shop", "gone", "10.1.0.13", nil)
+	w.Snap = w.Snap.WithOrphans([]policy.Pod{orphan}, w.Snap, true)
+	if _, e := explained(t, w, serve.Everything{}, "shop/gone", "192.0.2.9:443"); e.Verdict != explain.Denied {
+		t.Errorf("a pod without an object: %s: %s", e.Verdict, e.Reason)
+	}
+	resp, err := w.Agent("", serve.Everything{}).Ask(context.Background(), console.PodsPath, nil)
+	fatal.If(t, err)
+	if text, err := io.ReadAll(resp.Body); err != nil || strings.Contains(string(text), "Audit") {
+		t.Errorf("%v: %s", err, text)
+	}
 }

@@ -54,9 +54,9 @@ func (r *request) podRow(p *policy.Pod, v *policy.View) console.PodRow {
 		slices.Sort(row.NetworkPolicies)
 		row.NetworkPolicies = slices.Compact(row.NetworkPolicies)
 	}
-	row.Policies, row.Enforcement = v.Policies, string(v1alpha1.EnforcementAudit)
-	if v.InForce() || v.Ingress != nil {
-		row.Enforcement = string(v1alpha1.EnforcementEnforce)
+	row.Policies, row.Enforcement = v.Policies, string(v1alpha1.EnforcementEnforce)
+	if !v.InForce() && v.Ingress == nil && (len(v.Policies) > 0 || v.Ordered()) {
+		row.Enforcement = string(v1alpha1.EnforcementAudit)
 	}
 	if v.Enforced {
 		row.Denied, row.Unmatched = v.Denied.String(), v.Unmatched.String()
