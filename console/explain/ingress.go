@@ -64,13 +64,13 @@ func (in *inquiry) fromSource() {
 		in.said.Verdict, in.said.Reason = Allowed, "the pod uses the host network: no policy for pods holds for it"
 	case s.OfNode:
 		in.said.Verdict, in.said.Reason = Allowed, "processes of the pod's node always reach it, as the kubelet's probes have to"
+	case len(in.f.Contested) > 0:
+		in.said.Verdict, in.said.Reason = Unknown, fmt.Sprintf("other pods claim %s too, and connections to them cannot be distinguished", in.f.Contested[0])
 	case v == nil || v.Ingress == nil:
 		in.said.Verdict, in.said.Reason = Allowed, "no policy in force has rules for connections to the pod"
 		if len(isolating) > 0 {
 			in.note("the NetworkPolicy %s isolates the pod for ingress, and Namegate does not enforce that (networkPolicy.enforce: Selected): another engine may", isolating[0].Namespace+"/"+isolating[0].Name)
 		}
-	case len(in.f.Contested) > 0:
-		in.said.Verdict, in.said.Reason = Unknown, fmt.Sprintf("other pods claim %s too, and connections to them cannot be distinguished", in.f.Contested[0])
 	default:
 		in.selectingIngress()
 		in.evaluateIngress(isolating)

@@ -108,7 +108,7 @@ func (r *request) factsOf(p *policy.Pod) explain.Facts {
 	f := explain.Facts{
 		Now: r.handler.now(), Pod: *p, View: r.Snapshot.ViewOf(ref), Policies: policies, Failing: r.Failing,
 		Trouble: r.Trouble()[ref], Open: r.Live.Grants(ref), Blocked: r.Blocked, Domain: r.Domain, Resolvers: r.Resolvers(),
-		Flows: r.flows(ref), Free: free(r.Snapshot, p, policies), Contested: contested(r.Snapshot, p),
+		Flows: r.flows(ref), Free: free(r.Snapshot, p, policies), Contested: contested(r.Snapshot, p, (*policy.View).InForce),
 		Snapshot: r.Snapshot, Services: r.Services, CountsByName: r.CountsByName,
 		Pods: r.allPods(), OtherNamespaces: r.RemoteNamespaces, OtherPods: r.Unread, Engine: r.Engine(ref),
 	}
@@ -198,10 +198,10 @@ func (r *request) problems(p *policy.Pod, v *policy.View) (out []policy.Problem)
 }
 
 // contested lists the addresses of a pod that others claim too, and for which nothing
-// is allowed.
-func contested(snap *policy.Snapshot, p *policy.Pod) (out []netip.Addr) {
+// is allowed in a direction: policies are in force for it there.
+func contested(snap *policy.Snapshot, p *policy.Pod, inForce func(*policy.View) bool) (out []netip.Addr) {
 	for _, a := range p.IPs {
-		if v := snap.View(a); v != nil && v.InForce() && v.Pod.PodRef != p.PodRef {
+		if v := snap.View(a); v != nil && inForce(v) && v.Pod.PodRef != p.PodRef {
 			out = append(out, a)
 		}
 	}

@@ -30,7 +30,9 @@ func (r *request) explainFrom() error {
 			return err
 		}
 	}
-	return r.explained(explain.Question{Node: r.Node, To: to, From: &s}, r.factsOf(p))
+	f := r.factsOf(p)
+	f.Contested = contested(r.Snapshot, p, func(v *policy.View) bool { return v.Ingress != nil })
+	return r.explained(explain.Question{Node: r.Node, To: to, From: &s}, f)
 }
 
 // source completes the source of connections to a pod: an address, node/NODE, or a pod, which the caller has to be

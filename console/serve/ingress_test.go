@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -71,5 +72,26 @@ func TestPodWithoutItsNamedPort(t *testing.T) {
 	fatal.If(t, err)
 	if text, err := io.ReadAll(resp.Body); err != nil || strings.Contains(string(text), "Audit") {
 		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// TestContestedForOneDirection: an address that several pods claim is closed for the direction for which policies
+// select one of them, for all of these.
+func TestContestedForOneDirection(t *testing.T) {
+	w := consoletest.New("node-1")
+	closed := &networkingv1.NetworkPolicy{}
+	closed.Namespace, closed.Name = "shop", "closed"
+	closed.Spec.PodSelector.MatchLabels, closed.Spec.PolicyTypes = map[string]string{"app": "cart"}, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	w.NetworkPolicies = []*networkingv1.NetworkPolicy{closed}
+	w.Input.Policies, w.Input.NetworkPolicies, w.Input.EnforceNetworkPolicies = nil, w.NetworkPolicies, true
+	w.Input.Pods = []policy.Pod{consoletest.Pod("shop", "cart", "10.1.0.10", nil, "app=cart"), consoletest.Pod("shop", "till", "10.1.0.10", nil), consoletest.Pod("shop", "front", "10.1.0.11", nil)}
+	w.Compile()
+	for _, pod := range []string{"shop/cart", "shop/till"} {
+		if e := explainedFrom(t, w, pod, "front", "8080"); e.Verdict != explain.Unknown || !strings.HasPrefix(e.Reason, "other pods claim 10.1.0.10 too") {
+			t.Errorf("%s from front: %s: %s", pod, e.Verdict, e.Reason)
+		}
+		if _, e := explained(t, w, serve.Everything{}, pod, "192.0.2.9:443"); e.Verdict != explain.Allowed {
+			t.Errorf("%s to an address: %s: %s", pod, e.Verdict, e.Reason)
+		}
 	}
 }
