@@ -120,9 +120,11 @@ func (in *inquiry) evaluateIngress(isolating []*networkingv1.NetworkPolicy) {
 			by = cmp.Or(by, rule)
 		}
 	}
-	switch {
-	case asked == 0:
+	if asked == 0 {
 		in.said.Verdict, in.said.Reason = Unknown, fmt.Sprintf("%s has no address of a family of the pod's", s.Text)
+		return
+	}
+	switch {
 	case denied.IsValid():
 		in.deniedIngress(denied, deniedBy, isolating)
 	case by == nil && len(v.Ingress.NetworkPolicies) > 0:

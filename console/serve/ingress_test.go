@@ -95,3 +95,14 @@ func TestContestedForOneDirection(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainFromOfPodsWithoutAddress: neither end has to have an address.
+func TestExplainFromOfPodsWithoutAddress(t *testing.T) {
+	w := inboundWorld(t, "{action: Deny, from: [{namespaces: {}}]}", consoletest.Pod("shop", "cart", "10.1.0.10", nil), consoletest.Pod("shop", "coming", "", nil),
+		consoletest.Pod("shop", "agent", "", func(p *policy.Pod) { p.HostNetwork, p.NodeName = true, "node-2" }))
+	for _, c := range [][2]string{{"shop/coming", "cart"}, {"shop/cart", "coming"}, {"shop/cart", "agent"}} {
+		if e := explainedFrom(t, w, c[0], c[1], "8080"); e.Verdict != explain.Unknown || !strings.Contains(e.Reason, "has no address of a family of the pod's") {
+			t.Errorf("%v: %s: %s", c, e.Verdict, e.Reason)
+		}
+	}
+}
