@@ -256,3 +256,11 @@ func TestFromSourceLikeEvaluate(t *testing.T) {
 		}
 	}
 }
+
+// TestFromSourceThatBaselineDenies: only a NetworkPolicy takes the place of the Baseline tier for ingress.
+func TestFromSourceThatBaselineDenies(t *testing.T) {
+	f := about(t, cart(), manifests(t, base))
+	reached(&f, false, from(policy.PeerAnywhere, "", policy.AnyPort, policy.Baseline, policy.Deny))
+	e := Explain(Question{To: Target{Port: 80, Protocol: policy.TCP}, From: &Source{Text: "10.2.0.5", Addrs: policytest.Addrs("10.2.0.5")}}, f)
+	diff.Error(t, []string{"a NetworkPolicy for ingress that selects the pod takes the place of the Baseline tier; write one that allows what has to reach the pod"}, e.Advice.Do)
+}
