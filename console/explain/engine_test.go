@@ -65,6 +65,15 @@ func TestAnotherEngine(t *testing.T) {
 				objects = append(objects, doc)
 			}
 		}
+		alone := *f.View
+		alone.Standalone, f.View = true, &alone
+		if e := Explain(Question{To: target(t, c.to)}, f); e.Advice != nil && e.Advice.NetworkPolicy != "" {
+			t.Errorf("%s, where Namegate enforces all NetworkPolicies:\n%s", c.name, e.Advice.NetworkPolicy)
+		}
+		f.Engine.Drops = true
+		if e := Explain(Question{To: target(t, c.to)}, f); (e.Advice != nil && e.Advice.NetworkPolicy != "") != (len(c.objects) > 0) {
+			t.Errorf("%s, where another engine drops queries all the same: %+v", c.name, e.Advice)
+		}
 		if len(objects) != len(c.objects) || !c.sees && strings.Contains(advice.NetworkPolicy, "8443") {
 			t.Fatalf("%s:\n%s", c.name, advice.NetworkPolicy)
 		}
