@@ -64,6 +64,8 @@ func (in *inquiry) fromSource() {
 		in.said.Verdict, in.said.Reason = Allowed, "the pod uses the host network: no policy for pods holds for it"
 	case s.OfNode:
 		in.said.Verdict, in.said.Reason = Allowed, "processes of the pod's node always reach it, as the kubelet's probes have to"
+	case v != nil && v.Ingress != nil && p.PodRef == p.Orphan():
+		in.said.Verdict, in.said.Reason = Denied, "the pod has no object any more: nothing may reach it"
 	case len(in.f.Contested) > 0:
 		in.said.Verdict, in.said.Reason = Unknown, fmt.Sprintf("other pods claim %s too, and connections to them cannot be distinguished", in.f.Contested[0])
 	case v == nil || v.Ingress == nil:

@@ -54,6 +54,7 @@ func TestPolicyWithIngressAlone(t *testing.T) {
 }
 
 // TestPodWithoutItsNamedPort: rules for ingress none of which is about a port of the pod leave nothing to evaluate.
+// A pod without an object may reach nothing, and nothing may reach it, by no NetworkPolicy.
 func TestPodWithoutItsNamedPort(t *testing.T) {
 	w := inboundWorld(t, "{action: Deny, from: [{namespaces: {}}], protocols: [{destinationNamedPort: http}]}", consoletest.Pod("shop", "cart", "10.1.0.10", nil))
 	_, e := explained(t, w, serve.Everything{}, "shop/cart", "www.example.org:443")
@@ -64,13 +65,17 @@ func TestPodWithoutItsNamedPort(t *testing.T) {
 		t.Errorf("ingress: %s: %s", e.Verdict, e.Reason)
 	}
 	orphan := consoletest.Pod("shop", "gone", "10.1.0.13", nil)
+	orphan.PodRef = orphan.PodRef.Orphan()
 	w.Snap = w.Snap.WithOrphans([]policy.Pod{orphan}, w.Snap, true)
-	if _, e := explained(t, w, serve.Everything{}, "shop/gone", "192.0.2.9:443"); e.Verdict != explain.Denied {
+	if _, e := explained(t, w, serve.Everything{}, orphan.PodRef.String(), "192.0.2.9:443"); e.Verdict != explain.Denied {
 		t.Errorf("a pod without an object: %s: %s", e.Verdict, e.Reason)
+	}
+	if e := explainedFrom(t, w, orphan.PodRef.String(), "192.0.2.9", "8080"); e.Verdict != explain.Denied || e.Reason != "the pod has no object any more: nothing may reach it" || len(e.NetworkPolicies) > 0 {
+		t.Errorf("to a pod without an object: %s: %s, by %v", e.Verdict, e.Reason, e.NetworkPolicies)
 	}
 	resp, err := w.Agent("", serve.Everything{}).Ask(context.Background(), console.PodsPath, nil)
 	fatal.If(t, err)
-	if text, err := io.ReadAll(resp.Body); err != nil || strings.Contains(string(text), "Audit") {
+	if text, err := io.ReadAll(resp.Body); err != nil || strings.Contains(string(text), "Audit") || strings.Contains(string(text), "networkPolicies") {
 		t.Errorf("%v: %s", err, text)
 	}
 }

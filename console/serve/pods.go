@@ -49,7 +49,7 @@ func (r *request) podRow(p *policy.Pod, v *policy.View) console.PodRow {
 	}
 	row.Open = len(r.open(p.PodRef))
 	row.NetworkPolicies = v.NetworkPolicies
-	if v.Ingress != nil && len(v.Ingress.NetworkPolicies) > 0 {
+	if v.Ingress != nil && len(v.Ingress.NetworkPolicies) > 0 && p.PodRef != p.Orphan() {
 		row.NetworkPolicies = slices.Concat(v.NetworkPolicies, v.Ingress.NetworkPolicies)
 		slices.Sort(row.NetworkPolicies)
 		row.NetworkPolicies = slices.Compact(row.NetworkPolicies)
