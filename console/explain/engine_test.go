@@ -85,3 +85,15 @@ func TestAnotherEngine(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstNetworkPolicyWithoutAnotherEngine: the first NetworkPolicy of a pod denies it nothing where Namegate enforces
+// all of them.
+func TestFirstNetworkPolicyWithoutAnotherEngine(t *testing.T) {
+	f := about(t, cart(), manifests(t, base))
+	alone := *f.View
+	alone.Standalone, f.View = true, &alone
+	e := Explain(Question{To: target(t, "203.0.113.77:443")}, f)
+	if e.Advice == nil || e.Advice.NetworkPolicy == "" || strings.Contains(strings.Join(e.Advice.Do, "\n"), firstOne) {
+		t.Errorf("%+v", e.Advice)
+	}
+}
