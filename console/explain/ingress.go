@@ -191,7 +191,7 @@ func (in *inquiry) sourcePeer(from netip.Addr) (to destination, ok bool) {
 	if p := in.from.Pod; p != nil && !p.HostNetwork {
 		return in.peerPod(p)
 	}
-	if in.f.OtherPods != "" && in.from.Inside == "" {
+	if (in.f.OtherPods != "" || in.f.OtherNamespaces != nil) && in.from.Inside == "" {
 		in.do("if %s is a pod's, allow that by its labels: pods of other nodes are not all known here", from)
 	}
 	block := &networkingv1.IPBlock{CIDR: netip.PrefixFrom(from, from.BitLen()).String()}

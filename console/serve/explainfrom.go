@@ -74,8 +74,12 @@ func (r *request) sourcePod(namespace, name string, s *explain.Source) error {
 	if at >= 0 {
 		s.Pod = r.Remote[at]
 	} else if p, err := r.find(namespace, name); err != nil {
-		if r.Unread != "" {
-			return console.Refuse(http.StatusNotFound, "%v; pods of other nodes are not known: %s; write the address from which it connects", err, r.Unread)
+		why := r.Unread
+		if why == "" && r.RemoteNamespaces != nil && !slices.Contains(r.RemoteNamespaces, namespace) {
+			why = "no rule of this node's pods has peers in " + namespace
+		}
+		if why != "" {
+			return console.Refuse(http.StatusNotFound, "%v; pods of other nodes are not known: %s; write the address from which it connects", err, why)
 		}
 		return err
 	} else if s.Pod = p; p.Finished() {
