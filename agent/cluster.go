@@ -138,7 +138,9 @@ func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 	return c.source.Run(ctx, func(s kube.State) {
 		c.set(func(to *status.State) {
 			to.Policies, to.ClusterPolicies, to.ClusterNetworkPolicies = s.Input.Policies, s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies
-			to.NetworkPolicies, to.Problems = s.Input.NetworkPolicies, s.Problems
+			if to.Problems = s.Problems; !s.Input.EnforceNetworkPolicies { // else there is no other engine
+				to.NetworkPolicies = s.Input.NetworkPolicies
+			}
 		})
 		if s.Inputs != inputs { // else only conditions were written
 			inputs = s.Inputs

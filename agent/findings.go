@@ -96,9 +96,7 @@ func ofProblems(problems []policy.Problem) (out []status.Finding) {
 		policy.ReasonTurnedToAudit: status.TurnedToAudit, policy.ReasonFailsafesUnknown: status.FailsafesUnknown}
 	for _, p := range problems {
 		if reason := reasons[p.Reason]; reason != "" {
-			for _, id := range p.Policies {
-				out = append(out, status.Finding{Policy: id, Pod: p.Pod, Reason: reason, Message: p.Message})
-			}
+			out = append(out, each(p.Policies, status.Finding{Pod: p.Pod, Reason: reason, Message: p.Message})...)
 		}
 	}
 	return out
@@ -157,14 +155,11 @@ func forPolicies(snap *policy.Snapshot, f status.Finding) (out []status.Finding)
 	if v == nil {
 		return nil
 	}
-	ids := slices.Concat(v.Policies, v.ClusterPolicies())
-	if v.Ingress != nil {
-		for r := range v.Ingress.Cluster() {
-			if !slices.Contains(ids, r.Policy) {
-				ids = append(ids, r.Policy)
-			}
-		}
-	}
+	return each(slices.Concat(v.Policies, v.ClusterPolicies()), f)
+}
+
+// each repeats a finding for each of its policies. One without any is of no policy.
+func each(ids []string, f status.Finding) (out []status.Finding) {
 	if len(ids) == 0 {
 		ids = []string{""}
 	}

@@ -152,6 +152,7 @@ func TestOwnNodeOnly(t *testing.T) {
 }
 
 // TestEnforceNetworkPolicies: the option reaches the source, which then reads the pods of other nodes that it needs.
+// Conditions say nothing of another engine then.
 func TestEnforceNetworkPolicies(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -164,7 +165,8 @@ func TestEnforceNetworkPolicies(t *testing.T) {
 				version, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/apis/"), "/api/"), "/"+path.Base(r.URL.Path))
 				kind := map[string]string{"nodes": "Node", "namespaces": "Namespace", "pods": "Pod", "services": "Service", "networkpolicies": "NetworkPolicy"}[path.Base(r.URL.Path)]
 				w.Header().Set("Content-Type", "application/json")
-				fmt.Fprintf(w, `{"kind":"%sList","apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[]}`, kind, version)
+				items := map[string]string{"NetworkPolicy": `{"metadata":{"namespace":"shop","name":"closed"}}`}[kind]
+				fmt.Fprintf(w, `{"kind":"%sList","apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[%s]}`, kind, version, items)
 			}
 		}))
 		t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
@@ -182,6 +184,9 @@ func TestEnforceNetworkPolicies(t *testing.T) {
 		select {
 		case is := <-got:
 			diff.Equal(t, all, is)
+			a.cluster.mu.Lock()
+			diff.Equal(t, all, len(a.cluster.state.NetworkPolicies) == 0, "conditions know no NetworkPolicies")
+			a.cluster.mu.Unlock()
 		case <-ctx.Done():
 			t.Error("the source has no state")
 		}

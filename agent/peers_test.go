@@ -93,6 +93,13 @@ func TestFindingsOfIngress(t *testing.T) {
 		got = append(got, f.Reason+" "+f.Pod.Name+" "+f.Policy)
 	}
 	diff.Error(t, []string{"BridgeNotFiltered cart clusternetworkpolicy:a", "BridgeNotFiltered cart clusternetworkpolicy:b", "BridgeNotFiltered web "}, got)
+	closed := &networkingv1.NetworkPolicy{}
+	closed.Namespace, closed.Name = "shop", "closed"
+	second := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "several"}, SecondInterfaces: true}
+	snap := compile.New().Compile(compile.Input{NetworkPolicies: []*networkingv1.NetworkPolicy{closed}, Pods: []policy.Pod{second}, EnforceNetworkPolicies: true})
+	if found := ofProblems(snap.Problems); len(found) != 1 || found[0].Reason != status.SecondInterface || found[0].Pod != second.PodRef || found[0].Policy != "" {
+		t.Errorf("further interfaces of a pod that only NetworkPolicies select: %+v", found)
+	}
 }
 
 // TestFindingsBesideNetworkPolicies: what cluster policies accept beside a NetworkPolicy that limits egress

@@ -140,10 +140,18 @@ func (v *View) PeerRules() []*Rule {
 	return nil
 }
 
-// ClusterPolicies returns the cluster policies with rules for the pod, each once.
+// ClusterPolicies returns the cluster policies with rules for the pod, in either direction, each once.
 func (v *View) ClusterPolicies() (ids []string) {
 	for r := range v.Rules.Cluster() {
 		if n := len(ids); n == 0 || ids[n-1] != r.Policy {
+			ids = append(ids, r.Policy)
+		}
+	}
+	if v.Ingress == nil {
+		return ids
+	}
+	for r := range v.Ingress.Cluster() {
+		if !slices.Contains(ids, r.Policy) {
 			ids = append(ids, r.Policy)
 		}
 	}

@@ -73,7 +73,7 @@ func (f *agentFlags) add(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&f.podRanges, "pod-range", nil, "the node's pod ranges (default: what its Node object says)")
 	fl.BoolVar(&f.Nodes, "nodes", false, "enforce policies for nodes on this node")
 	fl.StringVar(&f.ResolvConf, "resolv-conf", "/etc/resolv.conf", "the file with the resolvers of the host, which --nodes needs")
-	fl.BoolVar(&f.EnforceNetworkPolicies, "enforce-network-policies", false, "enforce NetworkPolicies in both directions for every pod of the node (default: their egress, for pods that Namegate's own kinds select)")
+	fl.BoolVar(&f.EnforceNetworkPolicies, "enforce-network-policies", false, "enforce NetworkPolicies in both directions for every pod of the node (default: beside policies of other kinds, for the pods and in the directions of these)")
 	f.cluster.add(fl)
 	f.listen.add(fl)
 }

@@ -14,10 +14,10 @@ import (
 )
 
 // engine advises the NetworkPolicies that another engine needs, so that it does not deny what the
-// policies of the pod allow.
+// policies of the pod allow. Where Namegate is the engine there is no other one, unless one drops queries.
 func (in *inquiry) engine() {
 	e, v := in.f.Engine, in.f.View
-	if e == nil || v == nil || !v.InForce() || in.said.Verdict != Allowed && in.said.Verdict != OnceAsked {
+	if e == nil || v == nil || !v.InForce() || v.Standalone && !e.Drops || in.said.Verdict != Allowed && in.said.Verdict != OnceAsked {
 		return
 	}
 	if in.to.Addr.IsValid() && len(in.said.Open) == 0 {

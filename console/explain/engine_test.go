@@ -65,6 +65,15 @@ func TestAnotherEngine(t *testing.T) {
 				objects = append(objects, doc)
 			}
 		}
+		alone := *f.View
+		alone.Standalone, f.View = true, &alone
+		if e := Explain(Question{To: target(t, c.to)}, f); e.Advice != nil && e.Advice.NetworkPolicy != "" {
+			t.Errorf("%s, where Namegate enforces all NetworkPolicies:\n%s", c.name, e.Advice.NetworkPolicy)
+		}
+		f.Engine.Drops = true
+		if e := Explain(Question{To: target(t, c.to)}, f); (e.Advice != nil && e.Advice.NetworkPolicy != "") != (len(c.objects) > 0) {
+			t.Errorf("%s, where another engine drops queries all the same: %+v", c.name, e.Advice)
+		}
 		if len(objects) != len(c.objects) || !c.sees && strings.Contains(advice.NetworkPolicy, "8443") {
 			t.Fatalf("%s:\n%s", c.name, advice.NetworkPolicy)
 		}
@@ -74,5 +83,17 @@ func TestAnotherEngine(t *testing.T) {
 				t.Errorf("%s: %v\n%s", c.name, err, text)
 			}
 		}
+	}
+}
+
+// TestFirstNetworkPolicyWithoutAnotherEngine: the first NetworkPolicy of a pod denies it nothing where Namegate enforces
+// all of them.
+func TestFirstNetworkPolicyWithoutAnotherEngine(t *testing.T) {
+	f := about(t, cart(), manifests(t, base))
+	alone := *f.View
+	alone.Standalone, f.View = true, &alone
+	e := Explain(Question{To: target(t, "203.0.113.77:443")}, f)
+	if e.Advice == nil || e.Advice.NetworkPolicy == "" || strings.Contains(strings.Join(e.Advice.Do, "\n"), firstOne) {
+		t.Errorf("%+v", e.Advice)
 	}
 }

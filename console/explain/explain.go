@@ -149,7 +149,7 @@ func (in *inquiry) unjudged() bool {
 // ingressAlone tells whether the policies of the pod are about connections to it alone.
 func (in *inquiry) ingressAlone() bool {
 	v := in.f.View
-	return v.Ingress != nil && !v.Ordered() && len(v.Policies)+len(v.NetworkPolicies) == 0
+	return !v.InForce() && !v.Ordered() && len(v.Policies)+len(v.NetworkPolicies) == 0
 }
 
 // contested tells whether other pods claim every address from which the pod could

@@ -64,13 +64,15 @@ func (in *inquiry) fromSource() {
 		in.said.Verdict, in.said.Reason = Allowed, "the pod uses the host network: no policy for pods holds for it"
 	case s.OfNode:
 		in.said.Verdict, in.said.Reason = Allowed, "processes of the pod's node always reach it, as the kubelet's probes have to"
+	case v != nil && v.Ingress != nil && p.PodRef == p.Orphan():
+		in.said.Verdict, in.said.Reason = Denied, "the pod has no object any more: nothing may reach it"
+	case len(in.f.Contested) > 0:
+		in.said.Verdict, in.said.Reason = Unknown, fmt.Sprintf("other pods claim %s too, and connections to them cannot be distinguished", in.f.Contested[0])
 	case v == nil || v.Ingress == nil:
 		in.said.Verdict, in.said.Reason = Allowed, "no policy in force has rules for connections to the pod"
 		if len(isolating) > 0 {
 			in.note("the NetworkPolicy %s isolates the pod for ingress, and Namegate does not enforce that (networkPolicy.enforce: Selected): another engine may", isolating[0].Namespace+"/"+isolating[0].Name)
 		}
-	case len(in.f.Contested) > 0:
-		in.said.Verdict, in.said.Reason = Unknown, fmt.Sprintf("other pods claim %s too, and connections to them cannot be distinguished", in.f.Contested[0])
 	default:
 		in.selectingIngress()
 		in.evaluateIngress(isolating)
@@ -120,9 +122,11 @@ func (in *inquiry) evaluateIngress(isolating []*networkingv1.NetworkPolicy) {
 			by = cmp.Or(by, rule)
 		}
 	}
-	switch {
-	case asked == 0:
+	if asked == 0 {
 		in.said.Verdict, in.said.Reason = Unknown, fmt.Sprintf("%s has no address of a family of the pod's", s.Text)
+		return
+	}
+	switch {
 	case denied.IsValid():
 		in.deniedIngress(denied, deniedBy, isolating)
 	case by == nil && len(v.Ingress.NetworkPolicies) > 0:
@@ -187,7 +191,7 @@ func (in *inquiry) sourcePeer(from netip.Addr) (to destination, ok bool) {
 	if p := in.from.Pod; p != nil && !p.HostNetwork {
 		return in.peerPod(p)
 	}
-	if in.f.OtherPods != "" && in.from.Inside == "" {
+	if (in.f.OtherPods != "" || in.f.OtherNamespaces != nil) && in.from.Inside == "" {
 		in.do("if %s is a pod's, allow that by its labels: pods of other nodes are not all known here", from)
 	}
 	block := &networkingv1.IPBlock{CIDR: netip.PrefixFrom(from, from.BitLen()).String()}

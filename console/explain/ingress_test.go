@@ -256,3 +256,22 @@ func TestFromSourceLikeEvaluate(t *testing.T) {
 		}
 	}
 }
+
+// TestFromSourceThatBaselineDenies: only a NetworkPolicy takes the place of the Baseline tier for ingress.
+func TestFromSourceThatBaselineDenies(t *testing.T) {
+	f := about(t, cart(), manifests(t, base))
+	reached(&f, false, from(policy.PeerAnywhere, "", policy.AnyPort, policy.Baseline, policy.Deny))
+	e := Explain(Question{To: Target{Port: 80, Protocol: policy.TCP}, From: &Source{Text: "10.2.0.5", Addrs: policytest.Addrs("10.2.0.5")}}, f)
+	diff.Error(t, []string{"a NetworkPolicy for ingress that selects the pod takes the place of the Baseline tier; write one that allows what has to reach the pod"}, e.Advice.Do)
+}
+
+// TestFromAddressThatMayBeAPods: where the pods of some namespaces alone are known, an address may be that of another pod.
+func TestFromAddressThatMayBeAPods(t *testing.T) {
+	f := about(t, cart(), manifests(t, base))
+	reached(&f, true)
+	f.OtherNamespaces = []string{"shop"}
+	e := Explain(Question{To: Target{Port: 80, Protocol: policy.TCP}, From: &Source{Text: "10.9.0.5", Addrs: policytest.Addrs("10.9.0.5")}}, f)
+	if e.Verdict != Denied || e.Advice == nil || !slices.Contains(e.Advice.Do, "if 10.9.0.5 is a pod's, allow that by its labels: pods of other nodes are not all known here") {
+		t.Errorf("%s: %s: %+v", e.Verdict, e.Reason, e.Advice)
+	}
+}

@@ -152,7 +152,7 @@ func (in *inquiry) writeNetworkPolicy(to destination) {
 	if why != "" {
 		in.do("%s", why)
 	}
-	if len(in.f.View.NetworkPolicies) == 0 {
+	if len(in.f.View.NetworkPolicies) == 0 && !in.f.View.Standalone {
 		in.do("no NetworkPolicy limits the pod's egress yet: with this one, a network plugin that enforces NetworkPolicy denies all else, names too; explain then prints the NetworkPolicy for that engine")
 	}
 	if in.audited() {

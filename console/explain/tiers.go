@@ -163,6 +163,10 @@ func (in *inquiry) overruled(what string, by *policy.Rule) {
 		in.do("write encrypted: Accept under spec.dns of %s, and of the pod's other policies, if the pod may use encrypted DNS", by.Policy)
 		return
 	}
+	if by.Tier == policy.Baseline && by.Ingress {
+		in.do("a NetworkPolicy for ingress that selects the pod takes the place of the Baseline tier; write one that allows what has to reach the pod")
+		return
+	}
 	if by.Tier == policy.Baseline {
 		in.do("a policy of the namespace that selects the pod takes the place of the Baseline tier; write one that allows what the pod needs")
 		return

@@ -108,7 +108,7 @@ func (r *request) factsOf(p *policy.Pod) explain.Facts {
 	f := explain.Facts{
 		Now: r.handler.now(), Pod: *p, View: r.Snapshot.ViewOf(ref), Policies: policies, Failing: r.Failing,
 		Trouble: r.Trouble()[ref], Open: r.Live.Grants(ref), Blocked: r.Blocked, Domain: r.Domain, Resolvers: r.Resolvers(),
-		Flows: r.flows(ref), Free: free(r.Snapshot, p, policies), Contested: contested(r.Snapshot, p),
+		Flows: r.flows(ref), Free: free(r.Snapshot, p, policies), Contested: contested(r.Snapshot, p, (*policy.View).InForce),
 		Snapshot: r.Snapshot, Services: r.Services, CountsByName: r.CountsByName,
 		Pods: r.allPods(), OtherNamespaces: r.RemoteNamespaces, OtherPods: r.Unread, Engine: r.Engine(ref),
 	}
@@ -176,11 +176,11 @@ func (r *request) problems(p *policy.Pod, v *policy.View) (out []policy.Problem)
 		network, ordinary := strings.CutPrefix(problem.Object, "networkpolicy ")
 		ruled, standard, ofCluster := clusterPolicy(problem.Object)
 		switch {
-		case ofCluster && v != nil && (slices.Contains(v.ClusterPolicies(), ruled) || ingressOf(v, ruled)):
+		case ofCluster && v != nil && slices.Contains(v.ClusterPolicies(), ruled):
 			if !r.seesCluster(standard) {
 				continue
 			}
-		case ordinary && v != nil && (slices.Contains(v.NetworkPolicies, network) || ingressOf(v, network)):
+		case ordinary && v != nil && (slices.Contains(v.NetworkPolicies, network) || v.Ingress != nil && slices.Contains(v.Ingress.NetworkPolicies, network)):
 		case problem.Pod == p.PodRef || problem.Object == "pod "+p.String():
 		case !of:
 			continue
@@ -197,24 +197,11 @@ func (r *request) problems(p *policy.Pod, v *policy.View) (out []policy.Problem)
 	return out
 }
 
-// ingressOf tells whether a policy has rules for connections to the pod of a view.
-func ingressOf(v *policy.View, id string) bool {
-	if v.Ingress == nil {
-		return false
-	}
-	for r := range v.Ingress.Cluster() {
-		if r.Policy == id {
-			return true
-		}
-	}
-	return slices.Contains(v.Ingress.NetworkPolicies, id)
-}
-
 // contested lists the addresses of a pod that others claim too, and for which nothing
-// is allowed.
-func contested(snap *policy.Snapshot, p *policy.Pod) (out []netip.Addr) {
+// is allowed in a direction: policies are in force for it there.
+func contested(snap *policy.Snapshot, p *policy.Pod, inForce func(*policy.View) bool) (out []netip.Addr) {
 	for _, a := range p.IPs {
-		if v := snap.View(a); v != nil && v.InForce() && v.Pod.PodRef != p.PodRef {
+		if v := snap.View(a); v != nil && inForce(v) && v.Pod.PodRef != p.PodRef {
 			out = append(out, a)
 		}
 	}

@@ -30,7 +30,9 @@ func (r *request) explainFrom() error {
 			return err
 		}
 	}
-	return r.explained(explain.Question{Node: r.Node, To: to, From: &s}, r.factsOf(p))
+	f := r.factsOf(p)
+	f.Contested = contested(r.Snapshot, p, func(v *policy.View) bool { return v.Ingress != nil })
+	return r.explained(explain.Question{Node: r.Node, To: to, From: &s}, f)
 }
 
 // source completes the source of connections to a pod: an address, node/NODE, or a pod, which the caller has to be
@@ -72,8 +74,12 @@ func (r *request) sourcePod(namespace, name string, s *explain.Source) error {
 	if at >= 0 {
 		s.Pod = r.Remote[at]
 	} else if p, err := r.find(namespace, name); err != nil {
-		if r.Unread != "" {
-			return console.Refuse(http.StatusNotFound, "%v; pods of other nodes are not known: %s; write the address from which it connects", err, r.Unread)
+		why := r.Unread
+		if why == "" && r.RemoteNamespaces != nil && !slices.Contains(r.RemoteNamespaces, namespace) {
+			why = "no rule of this node's pods has peers in " + namespace
+		}
+		if why != "" {
+			return console.Refuse(http.StatusNotFound, "%v; pods of other nodes are not known: %s; write the address from which it connects", err, why)
 		}
 		return err
 	} else if s.Pod = p; p.Finished() {

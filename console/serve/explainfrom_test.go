@@ -41,9 +41,11 @@ func TestExplainFrom(t *testing.T) {
 		{from: "node/node-2", viewer: tenant, verdict: explain.Denied, want: "192.0.2.2/32"},
 		{from: "node/node-3", viewer: tenant, want: "does not know the addresses of the node node-3; write the address"},
 		{from: "done", viewer: tenant, want: "the pod shop/done has ended (Succeeded)"},
-		{from: "none", viewer: tenant, want: "knows no pod shop/none"},
+		{from: "none", viewer: tenant, want: "knows no pod shop/none; `namegate pods` lists those it knows"},
+		{from: "pay/far-0", viewer: serve.Everything{}, want: "knows no pod pay/far-0; `namegate pods` lists those it knows; pods of other nodes are not known: no rule of this node's pods has peers in pay; write the address from which it connects"},
 	} {
 		w := consoletest.New("node-1")
+		w.Input.RemoteNamespaces = []string{"shop"}
 		w.Input.Nodes = []*policy.Pod{peers.Node("node-2", nil, policytest.Addrs("192.0.2.2"))}
 		resp, err := w.Agent("", c.viewer).Ask(context.Background(), console.ExplainPath, url.Values{"pod": {"shop/cart-7d9f"}, "from": {c.from}, "port": {"8080"}})
 		if c.verdict == "" {

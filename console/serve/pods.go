@@ -49,14 +49,14 @@ func (r *request) podRow(p *policy.Pod, v *policy.View) console.PodRow {
 	}
 	row.Open = len(r.open(p.PodRef))
 	row.NetworkPolicies = v.NetworkPolicies
-	if v.Ingress != nil && len(v.Ingress.NetworkPolicies) > 0 {
+	if v.Ingress != nil && len(v.Ingress.NetworkPolicies) > 0 && p.PodRef != p.Orphan() {
 		row.NetworkPolicies = slices.Concat(v.NetworkPolicies, v.Ingress.NetworkPolicies)
 		slices.Sort(row.NetworkPolicies)
 		row.NetworkPolicies = slices.Compact(row.NetworkPolicies)
 	}
-	row.Policies, row.Enforcement = v.Policies, string(v1alpha1.EnforcementAudit)
-	if v.InForce() || v.Ingress != nil {
-		row.Enforcement = string(v1alpha1.EnforcementEnforce)
+	row.Policies, row.Enforcement = v.Policies, string(v1alpha1.EnforcementEnforce)
+	if !v.InForce() && v.Ingress == nil && (len(v.Policies) > 0 || v.Ordered()) {
+		row.Enforcement = string(v1alpha1.EnforcementAudit)
 	}
 	if v.Enforced {
 		row.Denied, row.Unmatched = v.Denied.String(), v.Unmatched.String()

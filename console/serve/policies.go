@@ -89,7 +89,11 @@ func clusterRow(id string, v *policy.View) *console.PolicyRow {
 	if cnp.IsID(id) {
 		row.Kind, row.Name = cnp.Kind, id[len(cnp.ID("")):]
 	}
-	for rule := range v.Rules.Cluster() {
+	rules := slices.Collect(v.Rules.Cluster())
+	if v.Ingress != nil {
+		rules = slices.AppendSeq(rules, v.Ingress.Cluster())
+	}
+	for _, rule := range rules {
 		if rule.Policy != id {
 			continue
 		}

@@ -370,7 +370,7 @@ func (s *Source) unknownPeers() []policy.Problem {
 	}
 	return []policy.Problem{{
 		Object: remoteObject, Reason: ReasonPeersUnknown,
-		Message: "policies lead to some of them, but the API server does not list them, so that connections there stay closed, and rules of cluster " +
+		Message: "some of them are peers of policies, but the API server does not list them, so that connections to and from these stay closed, and rules of cluster " +
 			"policies that deny pods or pass them on deny every connection; the agent's log has its answer: it must let the agent list and watch pods",
 	}}
 }
