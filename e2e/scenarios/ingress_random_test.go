@@ -52,7 +52,6 @@ type directed struct {
 	dialled netip.AddrPort
 	reached netip.AddrPort
 	allowed bool
-	by      string
 }
 
 func (d *directed) String() string {
