@@ -174,6 +174,13 @@ func TestDialledResolverOfKeptReplies(t *testing.T) {
 	if rcode, _ := ask(); rcode != dns.RcodeSuccess {
 		t.Errorf("the pods again: %s", dns.RcodeToString[rcode])
 	}
+	ask()
+	other, version := *snap, l.s.version.Load()
+	other.PeerSets = append(slices.Clip(snap.PeerSets), &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerPods, Key: "other"}})
+	l.s.Publish(&other)
+	if rcode, hit := ask(); rcode != dns.RcodeSuccess || !hit || l.s.version.Load() != version {
+		t.Errorf("other peers that do not matter: %s, from the packet cache: %v", dns.RcodeToString[rcode], hit)
+	}
 	moved := *snap // the same view
 	moved.PeerSets = slices.Clone(snap.PeerSets)
 	for i, p := range moved.PeerSets {

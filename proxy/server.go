@@ -156,6 +156,9 @@ func (s *Server) ExpectProbe() (name string, arrived <-chan struct{}, done func(
 // source.
 func (s *Server) Publish(snap *policy.Snapshot) {
 	old := s.snapshot.Swap(snap)
+	if snap.SameButPeers(old) { // prepared replies stay valid: peers decide about resolvers alone
+		return
+	}
 	s.version.Add(1)
 	s.clients.Sweep(func(a netip.Addr) bool {
 		_, pod := snap.Pod(a)

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/agent/health"
@@ -406,5 +407,27 @@ func TestClosedRulesAreTriedAgain(t *testing.T) {
 		f.expect("2m0s prepare 1", "2m0s commit 1 isolates web")
 		time.Sleep(10 * reopenAfter)
 		f.expect()
+	})
+}
+
+// TestPeersAreKnownToTheProxy: it decides by them whether a pod may ask a resolver, whose pods come and go.
+func TestPeersAreKnownToTheProxy(t *testing.T) {
+	inStages(t, func(f *stagesFake, r *Rollout) {
+		resolver := func(addr string) State {
+			s := tenants("web *.example.org")
+			np := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "dns"}}
+			np.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}}}
+			s.Input.NetworkPolicies = []*networkingv1.NetworkPolicy{np}
+			s.Input.Remote = []*policy.Pod{{PodRef: policy.PodRef{Namespace: "shop", Name: "dns"}, NodeName: "n2", IPs: []netip.Addr{netip.MustParseAddr(addr)}}}
+			return s
+		}
+		first, second := resolver("10.2.0.1"), resolver("10.2.0.2")
+		second.Input.Policies, second.Input.NetworkPolicies = first.Input.Policies, first.Input.NetworkPolicies
+		r.Offer(first)
+		f.expect("0s prepare 1", "0s publish 1", "0s commit 1 isolates web")
+		r.Offer(second)
+		f.expect("0s prepare 2", "0s publish 2", "0s commit 2 isolates web")
+		r.Offer(second)
+		f.expect("0s prepare 3", "0s commit 3 isolates web")
 	})
 }

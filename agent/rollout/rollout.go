@@ -206,7 +206,7 @@ func (r *Rollout) sync(ctx context.Context, snap *policy.Snapshot) error {
 	if err != nil {
 		return errors.Join(unserved, err)
 	}
-	if !snap.SameButPeers(r.published) { // else its prepared answers would be void
+	if !snap.SameButPeers(r.published) || !slices.Equal(snap.PeerSets, r.published.PeerSets) {
 		r.o.Stages.Publish(snap)
 		r.published = snap
 	}
