@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -172,6 +173,9 @@ func TestIngressOfOpenConnections(t *testing.T) {
 		fatal.If(t, s.agent.Start())
 		goOn("behind another agent")
 		s.reaches("a new connection", s.Pod("fargood").Host, "tcp", 8080, lab.Silent)
+		fatal.If(t, s.agent.Upgrade())
+		goOn("behind the next agent")
+		s.reaches("a new connection", s.Pod("bad").Host, "tcp", 8080, lab.Silent)
 		s.reaches("the node", s.Node, "tcp", 8080, lab.Answered)
 		s.apply(map[string]string{"np.yaml": ""})
 		goOn("without rules")
@@ -247,5 +251,34 @@ func TestIngressLostTables(t *testing.T) {
 		}
 		s.reaches("after the repair", s.Pod("fargood").Host, "tcp", 8080, lab.Answered)
 		s.reaches("after the repair", s.Pod("farbad").Host, "tcp", 8080, lab.Silent)
+	})
+}
+
+// TestIngressOfHostPorts: a port of the node that is led to a pod, as of hostPort, NodePort and externalTrafficPolicy
+// Local, keeps the source of its client, for which the pod's rules are asked; the pod itself comes from its own address.
+func TestIngressOfHostPorts(t *testing.T) {
+	staged(t, onRouted, ingressStage, func(t *testing.T, s *peerStage) {
+		node4, node6 := netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("fd00:77::1")
+		web := s.pods["web"]
+		for _, proto := range []string{"tcp", "udp"} {
+			for from, to := range map[netip.Addr]netip.Addr{node4: web.Addr4, node6: web.Addr6} {
+				s.services = append(s.services, lab.Service{Addr: from, Protocol: proto, Port: 8090, To: []netip.AddrPort{netip.AddrPortFrom(to, 8080)}})
+			}
+		}
+		fatal.If(t, s.SetServices(s.services...))
+		s.start(s.manifests(map[string]string{"np.yaml": ingress("np", fromGood)}))
+		for _, to := range []netip.Addr{node4, node6} {
+			at := netip.AddrPortFrom(to, 8090)
+			for from, c := range map[*lab.Host]struct {
+				network string
+				want    lab.Outcome
+			}{
+				s.World: {"udp", lab.Answered}, s.Pod("good").Host: {"tcp", lab.Answered}, s.Pod("fargood").Host: {"tcp", lab.Answered},
+				s.Pod("bad").Host: {"tcp", lab.Silent}, s.Pod("farbad").Host: {"udp", lab.Silent}, web.Host: {"tcp", lab.Answered},
+			} {
+				diff.Error(t, c.want, from.ProbeFor(c.network, at, lab.PatienceFor(c.want)), from.Name, c.network, "to", at)
+			}
+			diff.Error(t, lab.Silent, s.World.Probe("tcp", at), "the world's TCP to", at)
+		}
 	})
 }
