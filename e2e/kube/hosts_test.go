@@ -202,6 +202,9 @@ func (s *scenario) hostExample() {
 	text, err := os.ReadFile("../../examples/nodes.yaml")
 	fatal.If(s, err)
 	s.kubectl("delete", "cfqdnnp", "hosts", "--ignore-not-found")
+	for _, n := range nodes { // the policy before denies the same
+		s.eventually(soon, "the end of the policy on "+n, func() error { return s.hostDialled(n, raw, works) })
+	}
 	_, err = the.Kubectl(s.ctx, strings.Replace(string(text), "enforcement: Audit", "enforcement: Enforce", 1), "apply", "-f", "-")
 	fatal.If(s, err)
 	defer s.kubectl("delete", "cfqdnnp", "nodes")
