@@ -225,9 +225,6 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot, names
 	if e.recovered.reused(subjects) {
 		e.plane.leave()
 	}
-	if err := e.release(ctx, written); err != nil {
-		return nil, err
-	}
 	if err := e.isolateQuietly(ctx, s, written, coming); err != nil {
 		return nil, err
 	}
@@ -250,22 +247,15 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot, names
 	return written, nil
 }
 
-// release has the second net ask no more about subjects that the tables are about to judge no more.
-func (e *Enforcer) release(ctx context.Context, subjects dataplane.Subjects) error {
-	if e.snapshot == nil || !haveTiers(subjects) && !haveIngress(subjects) {
-		return nil // the second net is written before the tables
-	}
-	remaining, ends := plan.Remaining(e.plan, subjects, e.closed)
-	if !ends {
-		return nil
-	}
-	return e.plane.Apply(ctx, e.state(remaining), dataplane.Isolate)
-}
-
 // write makes sets, nets, chains and interception hold a plan, by a snapshot that is in force or comes into force.
 func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects, s *policy.Snapshot) error {
 	if e.snapshot != nil && e.snapshot != s && (haveTiers(subjects) || haveIngress(subjects)) {
-		// What no rule denies is allowed: the second net must not ask before the judge does.
+		// What no rule denies is allowed: the second net must not ask before the judge does, nor after it.
+		if remaining, ends := plan.Remaining(e.plan, subjects, e.closed); ends {
+			if err := e.plane.Apply(ctx, e.state(remaining), dataplane.Isolate); err != nil {
+				return err
+			}
+		}
 		if err := e.applyTables(ctx, subjects, s); err != nil {
 			return err
 		}

@@ -113,18 +113,6 @@ func TestIngressSecondNet(t *testing.T) {
 	})
 }
 
-// orderedEgress is a policy with ordered rules for egress of the pods with the label app=bad.
-const orderedEgress = `
-apiVersion: policy.networking.k8s.io/v1beta1
-kind: ClusterNetworkPolicy
-metadata: {name: ordered}
-spec:
-  tier: Admin
-  priority: 1
-  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: bad}}}}
-  egress: [{action: Accept, to: [{namespaces: {}}]}]
-`
-
 // TestIngressComesAndGoes: no first packet is lost where rules come and go that allow it.
 func TestIngressComesAndGoes(t *testing.T) {
 	staged(t, onRouted, ingressStage, func(t *testing.T, s *peerStage) {
@@ -139,8 +127,8 @@ func TestIngressComesAndGoes(t *testing.T) {
 		local("at the start")
 		end, local = s.vigil("fargood", to, nil), s.vigil("good", to, nil)
 		for range 5 {
-			s.apply(map[string]string{"np.yaml": "", "cnp.yaml": orderedEgress})
-			s.apply(map[string]string{"np.yaml": ingress("np", fromGood), "cnp.yaml": ""})
+			s.apply(map[string]string{"np.yaml": ""})
+			s.apply(map[string]string{"np.yaml": ingress("np", fromGood)})
 		}
 		end("beside another subject")
 		local("beside another subject")
