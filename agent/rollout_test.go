@@ -192,7 +192,7 @@ func TestPeerChanges(t *testing.T) {
 	<-ended
 	diff.Equal(t, 1, log.count("policies in force"), "lines say that policies are in force")
 	diff.Equal(t, 1, log.count("part of the input cannot work"), "lines tell of one problem")
-	diff.Equal(t, 1, published.last.Number, "the proxy decides by the snapshot")
+	diff.Equal(t, 5, published.last.Number, "the proxy decides by the snapshot")
 	if got := a.rollout.Status().InForce.PeerSets[0].Addrs; len(got) != 2 || got[1] != netip.MustParseAddr("10.2.0.4") {
 		t.Errorf("peers %v", got)
 	}
