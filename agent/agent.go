@@ -16,7 +16,6 @@ import (
 	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -99,10 +98,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	a.safeguard = a.newSafeguard()
-	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: a.log, Amend: func(in *compile.Input) {
-		in.EnforceNetworkPolicies = o.EnforceNetworkPolicies
-		a.safeguard.Amend(in)
-	}})
+	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: a.log, Amend: a.safeguard.Amend})
 	a.selfTest = newSelfTest(a.testPath, a.views, a.log)
 	if o.Nodes {
 		a.openHostNode()

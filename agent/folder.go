@@ -24,7 +24,7 @@ func (a *agent) openSource() error {
 		return a.openCluster(*a.o.Cluster)
 	}
 	s, err := manifest.New(a.o.Manifests, a.o.Node, a.log)
-	a.source = folder{s, a.o.Node}
+	a.source = folder{s, a.o.Node, a.o.EnforceNetworkPolicies}
 	return err
 }
 
@@ -32,10 +32,13 @@ func (a *agent) openSource() error {
 type folder struct {
 	*manifest.Source
 	node string // this node's name
+	// enforce: NetworkPolicies are enforced alone.
+	enforce bool
 }
 
 func (f folder) run(ctx context.Context, receive func(rollout.State)) error {
 	return f.Run(ctx, func(s manifest.State) {
+		s.Input.EnforceNetworkPolicies = f.enforce
 		receive(rollout.State{Input: s.Input, Problems: s.Problems, Files: s.FileErrors, Cluster: f.cluster(s.Input.Nodes)})
 	})
 }

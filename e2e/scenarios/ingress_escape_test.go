@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -234,7 +235,19 @@ func TestIngressEscapes(t *testing.T) {
 			t.Errorf("web's own connection: %s", got)
 		}
 		arrives("a reply", true, udp())
-		time.Sleep(4 * time.Second)
+		from, to := netip.AddrPortFrom(web.Addr4, 9999), netip.AddrPortFrom(bad.Addr4, 8080)
+		fatal.If(t, s.Node.Do(func() error {
+			k, err := conntrack.Open()
+			if err != nil {
+				return err
+			}
+			defer k.Close()
+			fatal.Await(t, "the end of the connection", func() bool {
+				_, known, err := k.Lookup(17, from, to)
+				return err == nil && !known
+			})
+			return nil
+		}))
 		arrives("a reply that is a request", false, udp())
 
 		s.xtables("-t raw -A PREROUTING -j NOTRACK")

@@ -65,7 +65,9 @@ func TestIngressEndsBesideEgress(t *testing.T) {
 		}
 		s.apply(map[string]string{"good.yaml": ""})
 		s.goesOn("without rules for egress", lines...)
-		time.Sleep(1500 * time.Millisecond) // connections are looked at once more
+		fatal.Await(t, "the last look at connections", func() bool {
+			return !strings.Contains(s.prints("nft list set inet namegate recheck4", "nft list set inet namegate recheck6"), "elements")
+		})
 		s.goesOn("without rules for egress", lines...)
 		s.apply(map[string]string{"good.yaml": egressOf("good", toWebOnly)})
 		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
