@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -130,12 +131,14 @@ func (h *Host) Dial(network, addr string, timeout time.Duration) (net.Conn, erro
 }
 
 // DialFrom is Dial from a source ADDRESS or ADDRESS:PORT of the caller's, which need not be the
-// host's own; with "" the kernel picks one.
+// host's own; with "" the kernel picks one. Without a port UDP goes from the next of udpPorts.
 func (h *Host) DialFrom(network, from, addr string, timeout time.Duration) (net.Conn, error) {
 	var c net.Conn
 	var d net.Dialer
+	var at netip.AddrPort
 	if from != "" {
-		at, err := netip.ParseAddrPort(from)
+		var err error
+		at, err = netip.ParseAddrPort(from)
 		if a, errAddr := netip.ParseAddr(from); errAddr == nil {
 			at, err = netip.AddrPortFrom(a, 0), nil
 		}
@@ -143,20 +146,38 @@ func (h *Host) DialFrom(network, from, addr string, timeout time.Duration) (net.
 			return nil, err
 		}
 		d.LocalAddr = net.TCPAddrFromAddrPort(at)
-		if strings.HasPrefix(network, "udp") {
-			d.LocalAddr = net.UDPAddrFromAddrPort(at)
-		}
 		d.Control = anySource
 	}
 	err := h.Do(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		var err error
-		c, err = d.DialContext(ctx, network, addr)
-		return err
+		for {
+			if strings.HasPrefix(network, "udp") {
+				local := net.UDPAddr{IP: at.Addr().AsSlice(), Zone: at.Addr().Zone(), Port: int(at.Port())}
+				if local.Port == 0 {
+					local.Port = int(udpFirst + udpPorts.Add(1)%udpCount)
+				}
+				d.LocalAddr = &local
+			}
+			var err error
+			c, err = d.DialContext(ctx, network, addr)
+			if at.Port() != 0 || !errors.Is(err, unix.EADDRINUSE) {
+				return err
+			}
+		}
 	})
 	return c, err
 }
+
+// udpPorts counts the source ports of UDP sockets. A port that is used again within the time of a
+// connection tracking entry makes the socket a part of the connection of an earlier one, which
+// rules let go on. The range is Linux's default ip_local_port_range.
+var udpPorts atomic.Uint32
+
+const (
+	udpFirst = 32768
+	udpCount = 60999 - udpFirst + 1
+)
 
 // Listen opens a TCP listener on the host.
 func (h *Host) Listen(addr string) (net.Listener, error) {
