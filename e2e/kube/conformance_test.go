@@ -38,6 +38,11 @@ func testConformance(t *testing.T) {
 		return
 	}
 	s.conforms("upstream", "-test.run=^TestUpstream$")
+	report, err := os.ReadFile("../../bin/conformance/clusternetworkpolicy.yaml")
+	fatal.If(t, err)
+	for _, tests := range []string{"Passed: 24\n", "Passed: 6\n"} { // standard and experimental ones
+		diff.Has(t, tests, string(report), "the report")
+	}
 	s.conforms("names", "-test.run=^TestNames$", "-test.parallel=32", "-image="+agnhost, "-outside=198.19.0.0/16", "-outside6=2001:db8:19::/64")
 }
 
