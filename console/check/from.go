@@ -1,0 +1,199 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/policy"
+)
+
+// From is the source of connections as a question names it.
+type From struct {
+	Addr netip.Addr
+	Node string
+	// Namespace and Name are those of a pod, or of what makes it; Namespace is "" for that of the pod that is reached.
+	Namespace, Name string
+}
+
+// ParseFrom reads an address, node/NODE, NAMESPACE/NAME or NAME. The error says what to write instead.
+func ParseFrom(text string) (f From, err error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return From{Addr: policy.CleanAddr(a)}, nil
+	}
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return f, fmt.Errorf("%q is a network; write one address of it, such as %s", text, p.Addr())
+	}
+	first, second, both := strings.Cut(text, "/")
+	switch {
+	case first == "" || both && (second == "" || strings.Contains(second, "/")):
+		return f, fmt.Errorf("%q is no source; write an address, NAME or NAMESPACE/NAME of a pod, or node/NODE", text)
+	case !both:
+		return From{Name: first}, nil
+	case first == "node":
+		return From{Node: second}, nil
+	}
+	return From{Namespace: first, Name: second}, nil
+}
+
+// AskFrom returns whether a source may connect to the pod on a port: an answer for each pod, and each object that
+// makes pods, of its name. The rules of a pod for egress are asked before. The error says which sources there are.
+func (m *Manifests) AskFrom(to Pod, f From, port explain.Target, o Options) (answers []Answer, err error) {
+	pods := []Pod{{}}
+	switch namespace := cmp.Or(f.Namespace, to.Namespace); {
+	case f.Addr.IsValid():
+		has := func(p Pod) bool { return slices.Contains(p.addrs, f.Addr) && !p.HostNetwork && !p.Finished() }
+		if i := slices.IndexFunc(m.Pods, has); i >= 0 {
+			pods = m.Pods[i : i+1]
+		}
+	case f.Node == "":
+		if pods = m.PodsNamed(namespace, f.Name); len(pods) == 0 {
+			return nil, m.NoPod(namespace, f.Name, "the address from which it connects")
+		}
+	}
+	for _, pod := range pods {
+		s, err := m.sourceOf(f, &pod, &to)
+		if err != nil {
+			return nil, err
+		}
+		answers = append(answers, m.askFrom(to, pod, s, port, o))
+	}
+	return answers, nil
+}
+
+// NoPod returns the error that there is no pod of a name. or is what to write in place of another.
+func (m *Manifests) NoPod(namespace, name, or string) error {
+	what, known := "no manifest has a pod %s/%s, or a workload that makes it; %s, or %s", "add the manifest that has it"
+	if m.cluster != nil {
+		what = "the cluster does not have a pod %s/%s, and no manifest has a workload that makes it; %s, or %s"
+	}
+	if len(m.Pods) > 0 {
+		var names []string
+		for _, p := range m.Pods {
+			names = append(names, p.PodRef.String())
+		}
+		known = "write one of " + console.Listed(names, 8)
+	}
+	return console.Refuse(http.StatusNotFound, what, namespace, name, known, or)
+}
+
+// sourceOf returns the source of connections to a pod: a pod, unless that has no name.
+func (m *Manifests) sourceOf(f From, pod, to *Pod) (explain.Source, error) {
+	s := explain.Source{Text: pod.PodRef.String(), Addrs: pod.addrs}
+	node, isNode := pod.node, pod.HostNetwork
+	switch {
+	case f.Node != "":
+		s.Text, s.Addrs, node, isNode = "node/"+f.Node, m.nodeAddrs[f.Node], f.Node, true
+	case pod.Name == "":
+		s.Text, s.Addrs = f.Addr.String(), []netip.Addr{f.Addr}
+		for name, addrs := range m.nodeAddrs {
+			if slices.Contains(addrs, f.Addr) {
+				node, isNode = name, true
+			}
+		}
+	}
+	if !isNode {
+		return s, nil
+	}
+	s.Inside, s.OfNode = "node", node != "" && node == to.node
+	if !s.OfNode && len(s.Addrs) == 0 {
+		return s, console.Refuse(http.StatusNotFound, "%s no address from which %s connects; write that address", m.have(), s.Text)
+	}
+	return s, nil
+}
+
+// askFrom is AskFrom for one source: a pod, unless that has no name.
+func (m *Manifests) askFrom(to, pod Pod, s explain.Source, port explain.Target, o Options) Answer {
+	name, from, pods := s.Text, &pod, []Pod{pod}
+	unknown := to.locate(8, s.Addrs)
+	switch {
+	case pod.Name == "":
+		pods = nil
+	case pod.Kind == "Pod" && pod.PodRef == to.PodRef:
+		from, pods = &to, nil
+	default:
+		pod.UID += ", that connects" // another pod of the workload, if both have the same
+		unknown = append(unknown, pod.locate(9, to.IPs)...)
+		pods[0] = pod
+	}
+	if pod.Name != "" {
+		name, s.Pod, s.Addrs = from.name(), &from.Pod, from.IPs
+	}
+	snap := m.snapshot(o, append(pods, to)...)
+	facts := func(p *Pod) explain.Facts {
+		f := m.facts(p, "", o, snap)
+		f.Unknown, f.Pods = unknown, slices.Values([]*policy.Pod{&to.Pod})
+		return f
+	}
+	a := Answer{explain.Explain(explain.Question{To: port, From: &s}, facts(&to)), "ingress"}
+	switch {
+	case pod.Name != "":
+		f := facts(from)
+		if port.Port == 53 && to.isResolver() {
+			f.Resolvers = to.IPs
+		}
+		a = a.after(&to, port, &f)
+	case s.Inside == "":
+		a.Notes = append(a.Notes, name+" counts as the address of no pod; for a pod write its name")
+	}
+	if s.Inside == "node" && to.node == "" {
+		a.Notes = append(a.Notes, "processes of the pod's own node always reach it")
+	}
+	a.Pod, a.From, a.Reason = to.name(), name, a.Direction+": "+a.Reason
+	a.hide(unknown)
+	return a
+}
+
+// after puts the answer of the source's rules for egress before that of the pod's for ingress.
+func (a Answer) after(to *Pod, port explain.Target, f *explain.Facts) Answer {
+	for _, addr := range to.IPs {
+		if !slices.ContainsFunc(f.Pod.IPs, func(own netip.Addr) bool { return own.Is4() == addr.Is4() }) {
+			continue
+		}
+		e := explain.Explain(explain.Question{To: port.At(addr)}, *f)
+		if e.To = a.To; len(f.Resolvers) > 0 {
+			e.Notes = append(e.Notes, "the agent answers queries in place of the resolver, whose rules for ingress do not count")
+			return Answer{e, "egress"}
+		}
+		if e.Verdict == explain.Denied || a.Allowed() && e.Verdict != explain.Allowed {
+			return Answer{e, "egress"}
+		}
+		if said := fmt.Sprintf("egress: %s: %s", e.Verdict, e.Reason); !slices.Contains(a.Notes, said) {
+			a.Notes = append(a.Notes, said)
+		}
+	}
+	return a
+}
+
+// locate gives the pod its addresses, or without any one that stands for it, of the family of the other end. It
+// returns such a one.
+func (p *Pod) locate(last byte, other []netip.Addr) (unknown []netip.Addr) {
+	p.Phase = ""
+	p.Ports = slices.DeleteFunc(slices.Clone(p.ports), func(n policy.NamedPort) bool { return n.Name == "" })
+	if p.IPs = p.addrs; len(p.IPs) > 0 {
+		return nil
+	}
+	a := netip.AddrFrom4([4]byte{192, 0, 0, last}) // no pod's: RFC 6890
+	if len(other) > 0 && other[0].Is6() {
+		a = netip.AddrFrom16([16]byte{0: 1, 15: last}) // RFC 6666
+	}
+	p.IPs = []netip.Addr{a}
+	return p.IPs
+}
+
+// hide leaves out addresses that stand for unknown ones.
+func (a *Answer) hide(unknown []netip.Addr) {
+	for _, u := range unknown {
+		for i := range a.Peers {
+			a.Peers[i].Address = strings.TrimPrefix(a.Peers[i].Address, u.String())
+		}
+		for i := range a.Rules {
+			a.Rules[i].Address = strings.TrimPrefix(a.Rules[i].Address, u.String())
+		}
+	}
+}
