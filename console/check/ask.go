@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/netpolicyfor"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // Answer is what policies say to a question about a pod: the explanation from facts that are made of
@@ -136,6 +137,9 @@ func (m *Manifests) snapshot(o Options, pods ...Pod) *policy.Snapshot {
 	for i := range pods {
 		p := &pods[i]
 		in.Pods, in.Namespaces[p.Namespace] = append(in.Pods, p.Pod), m.namespaceLabels(p.Namespace)
+	}
+	for name, addrs := range m.nodeAddrs {
+		in.Nodes = append(in.Nodes, peers.Node(name, m.Nodes[name], addrs))
 	}
 	return compile.New().Compile(in)
 }

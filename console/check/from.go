@@ -58,6 +58,9 @@ func (m *Manifests) AskFrom(to Pod, f From, port explain.Target, o Options) (ans
 	}
 	for _, pod := range pods {
 		s, err := m.sourceOf(f, &pod, &to)
+		if err == nil && pod.Name != "" && to.HostNetwork && len(to.addrs) == 0 {
+			err = console.Refuse(http.StatusNotFound, "%s uses the host network, and %s no address of it; add the pod as `kubectl get pod -o yaml` prints it", to.name(), m.have())
+		}
 		if err != nil {
 			return nil, err
 		}

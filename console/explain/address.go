@@ -17,15 +17,17 @@ const dnsPort = 53
 // address answers for an address.
 func (in *inquiry) address() {
 	a, what := in.to.Addr, in.to.Addr.String()
-	if p := in.podAt(a); p != nil && in.f.Unresolved {
-		what = p.String()
+	if in.f.Unresolved {
+		if p := in.podAt(a); p != nil {
+			what = p.String()
+		}
 	}
 	switch {
 	case a.IsLoopback():
 		in.settle(Allowed, "%s is the pod itself: what it sends there never leaves it", a)
 		return
 	case slices.Contains(in.f.Pod.IPs, a) && in.f.Services[a] == nil:
-		in.settle(Allowed, "%s is the pod's own address, which it may always reach", a)
+		in.settle(Allowed, "%s is the pod's own address, which it may always reach", what)
 		return
 	case slices.Contains(in.f.Resolvers, a) && in.isDNS() && in.f.View.ImpliesDNS():
 		in.settle(Allowed, "%s is a resolver: the agent answers in its place", what)

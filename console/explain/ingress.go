@@ -114,7 +114,7 @@ func (in *inquiry) evaluateIngress(isolating []*networkingv1.NetworkPolicy) {
 		if asked++; slices.Contains(in.f.Unknown, from) {
 			known := policy.StepsIngress(v, in.f.Snapshot, &f)
 			f.Source = netip.Addr{}
-			unknown = in.byNetwork(known, policy.StepsIngress(v, in.f.Snapshot, &f), allowed, rule)
+			unknown = byNetwork(known, policy.StepsIngress(v, in.f.Snapshot, &f), allowed, rule)
 		}
 		switch {
 		case !allowed && !denied.IsValid():

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/namegate/namegate/policy"
 )
@@ -67,17 +68,34 @@ func (in *inquiry) unknownEnd(a netip.Addr, r reach) *policy.Rule {
 		return nil
 	}
 	known, unknown := in.direct(a, nil), in.blank(netip.Addr{})
-	return in.byNetwork(policy.Steps(in.f.View, in.f.Snapshot, &known.Flow), policy.Steps(in.f.View, in.f.Snapshot, &unknown), r.passed > 0, cmp.Or(r.by, r.deniedBy))
+	return byNetwork(policy.Steps(in.f.View, in.f.Snapshot, &known.Flow), policy.Steps(in.f.View, in.f.Snapshot, &unknown), r.passed > 0, cmp.Or(r.by, r.deniedBy))
+}
+
+// someNetworks tells whether a peer has networks, and not every address of a family.
+func someNetworks(p policy.Peer) bool {
+	key := p.Key
+	if p.Kind == policy.PeerPorts {
+		_, key, _ = strings.Cut(key, " of ")
+	} else if p.Kind != policy.PeerNetworks {
+		return false
+	}
+	some := strings.Contains(key, "... sha256:")
+	for _, text := range strings.FieldsFunc(key, func(r rune) bool { return strings.ContainsRune(",; ", r) }) {
+		n, err := netip.ParsePrefix(text)
+		if some = some || err == nil; err == nil && n.Bits() == 0 {
+			return false
+		}
+	}
+	return some
 }
 
 // byNetwork returns a rule for networks that may decide otherwise by the address of a pod that is not known; nil for
 // none. known are the steps with the address that stands for it, unknown those without one, and by decides.
-func (in *inquiry) byNetwork(known, unknown []policy.Step, allowed bool, by *policy.Rule) *policy.Rule {
+func byNetwork(known, unknown []policy.Step, allowed bool, by *policy.Rule) *policy.Rule {
 	var pass *policy.Rule
 	for _, s := range unknown {
 		r := s.Rule
-		network := r.Peer.Kind == policy.PeerNetworks && !r.Broken &&
-			!slices.ContainsFunc(in.f.Snapshot.PeerSet(r.Peer).Networks, func(n netip.Prefix) bool { return n.Bits() == 0 })
+		network := !r.Broken && someNetworks(r.Peer)
 		switch {
 		case !s.Asked || pass != nil && pass.Tier == r.Tier:
 		case network && (r == by || r.Action == policy.Pass || (r.Action == policy.Accept) != allowed):
