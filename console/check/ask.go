@@ -164,8 +164,8 @@ func (m *Manifests) ask(pod *Pod, to explain.Target, o Options, snap *policy.Sna
 	if pod.isNode() {
 		a.Notes = append(a.Notes, "destinations that the node needs are allowed in any case")
 	}
-	if a.Allowed() && !f.View.ImpliesDNS() {
-		a.Notes = append(a.Notes, "the pod's rules decide about its DNS queries too: ask for its resolver, such as by -n kube-system --labels k8s-app=kube-dns --from POD --to 53/udp")
+	if v := f.View; a.Allowed() && v != nil && len(v.NetworkPolicies) > 0 && !v.ImpliesDNS() {
+		a.Notes = append(a.Notes, "the pod's rules decide about its DNS queries too: ask for its resolver, such as by -n kube-system --labels k8s-app=kube-dns --from NAMESPACE/POD --to 53/udp")
 	}
 	if pattern, err := fqdn.ParseExact(name.String()); a.Allowed() && err == nil && guarded(pattern) != "" {
 		a.Notes = append(a.Notes, guarded(pattern))

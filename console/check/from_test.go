@@ -1,11 +1,13 @@
 package check
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/golden"
 )
@@ -42,4 +44,67 @@ func TestAskFrom(t *testing.T) {
 		}
 	}
 	golden.Compare(t, "from", out.String())
+}
+
+// TestParseFrom: what a source may be, and what to write in place of others.
+func TestParseFrom(t *testing.T) {
+	for text, want := range map[string]string{
+		"till": "  till", "pay/till": " pay till", "node/n1": "n1  ", "192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1",
+		"":                `"" is no source; write an address, NAME or NAMESPACE/NAME of a pod, or node/NODE`,
+		"/till":           "is no source",
+		"pay/":            "is no source",
+		"node/":           "is no source",
+		"pay/till/x":      "is no source",
+		"198.51.100.0/24": `"198.51.100.0/24" is a network; write one address of it, such as 198.51.100.0`,
+	} {
+		f, err := ParseFrom(text)
+		got := fmt.Sprint(f.Node, " ", f.Namespace, " ", f.Name)
+		if f.Addr.IsValid() {
+			got = f.Addr.String()
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want && (err == nil || !strings.Contains(got, want)) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestAskFromUnknown: the errors say what there is, and what to write.
+func TestAskFromUnknown(t *testing.T) {
+	const host = "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: host, namespace: shop}, spec: {template: {spec: {hostNetwork: true}}}}\n"
+	const cart = "---\n{apiVersion: v1, kind: Pod, metadata: {name: cart, namespace: shop}, spec: {nodeName: n1}}\n"
+	for _, c := range []struct{ to, from, want string }{
+		{"cart", "till", "no manifest has a pod shop/till, or a workload that makes it; write one of shop/host, shop/cart, or the address from which it connects"},
+		{"cart", "pay/cart", "no manifest has a pod pay/cart"},
+		{"cart", "node/n2", "these manifests have no address from which node/n2 connects; write that address"},
+		{"cart", "node/n1", ""},
+		{"cart", "host", "these manifests have no address from which shop/host connects; write that address"},
+		{"host", "cart", "daemonset shop/host uses the host network, and these manifests have no address of it; add the pod as `kubectl get pod -o yaml` prints it"},
+		{"host", "192.0.2.1", ""},
+	} {
+		m := manifests(t, host+cart)
+		from, err := ParseFrom(c.from)
+		fatal.If(t, err)
+		answers, err := m.AskFrom(m.PodsNamed("shop", c.to)[0], from, explain.Target{Port: 80, Protocol: policy.TCP}, inCluster)
+		if got := fmt.Sprint(err); c.want == "" && (err != nil || !answers[0].Allowed()) || c.want != "" && !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s from %s: %s", c.to, c.from, got)
+		}
+	}
+}
+
+// TestAskFromJSON: a program finds the direction, and no address that stands for an unknown one.
+func TestAskFromJSON(t *testing.T) {
+	m, err := Read([]string{"testdata/from.yaml"}, nil, false)
+	fatal.If(t, err)
+	answers, err := m.AskFrom(m.PodsNamed("colors", "green")[0], From{Name: "blue"}, explain.Target{Port: 8080, Protocol: policy.TCP}, inCluster)
+	fatal.If(t, err)
+	text, err := json.Marshal(answers[0])
+	fatal.If(t, err)
+	for _, want := range []string{`"pod":"deployment colors/green"`, `"from":"pod colors/blue"`, `"to":"8080/tcp"`, `"direction":"ingress"`, `"pod":"colors/blue","ports"`} {
+		if !strings.Contains(string(text), want) || strings.Contains(string(text), "192.0.0.") {
+			t.Errorf("%s is not in %s", want, text)
+		}
+	}
 }

@@ -19,7 +19,9 @@ import (
 func TestAskFromLikeEvaluate(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 11))
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
-	ports := func() string { return pick("", ", ports: [{port: 80}]", ", ports: [{port: 81}]", ", ports: [{port: web}]") }
+	ports := func() string {
+		return pick("", ", ports: [{port: 80}]", ", ports: [{port: 81}]", ", ports: [{port: web}]")
+	}
 	peer := func() string {
 		return pick("{podSelector: {}}", "{podSelector: {matchLabels: {app: a}}}", "{namespaceSelector: {matchLabels: {team: x}}}", "{namespaceSelector: {}, podSelector: {matchLabels: {app: b}}}",
 			"{ipBlock: {cidr: 10.0.0.0/8}}", "{ipBlock: {cidr: 0.0.0.0/0}}", "{ipBlock: {cidr: 0.0.0.0/0, except: [10.1.0.0/16]}}", "{ipBlock: {cidr: 198.51.100.0/24}}")
