@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
@@ -109,7 +110,7 @@ func (m *Manifests) ReadCluster(ctx context.Context, api API, namespaces []strin
 	if ofCluster || len(o.From) > 0 {
 		more = append(more, servedNamespaces)
 	}
-	if namespaces == nil && slices.ContainsFunc(m.Policies, func(p *Policy) bool { return p.Nodes != nil }) || slices.ContainsFunc(o.From, func(f From) bool { return f.Node != "" }) {
+	if namespaces == nil && slices.ContainsFunc(m.Policies, func(p *Policy) bool { return p.Nodes != nil }) || slices.ContainsFunc(o.From, func(f explain.From) bool { return f.Node != "" }) {
 		more = append(more, servedNodes)
 	}
 	_, err = r.kinds(ctx, more...)

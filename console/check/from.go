@@ -6,44 +6,15 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
 )
 
-// From is the source of connections as a question names it.
-type From struct {
-	Addr netip.Addr
-	Node string
-	// Namespace and Name are those of a pod, or of what makes it; Namespace is "" for that of the pod that is reached.
-	Namespace, Name string
-}
-
-// ParseFrom reads an address, node/NODE, NAMESPACE/NAME or NAME. The error says what to write instead.
-func ParseFrom(text string) (f From, err error) {
-	if a, err := netip.ParseAddr(text); err == nil {
-		return From{Addr: policy.CleanAddr(a)}, nil
-	}
-	if p, err := netip.ParsePrefix(text); err == nil {
-		return f, fmt.Errorf("%q is a network; write one address of it, such as %s", text, p.Addr())
-	}
-	first, second, both := strings.Cut(text, "/")
-	switch {
-	case first == "" || both && (second == "" || strings.Contains(second, "/")):
-		return f, fmt.Errorf("%q is no source; write an address, NAME or NAMESPACE/NAME of a pod, or node/NODE", text)
-	case !both:
-		return From{Name: first}, nil
-	case first == "node":
-		return From{Node: second}, nil
-	}
-	return From{Namespace: first, Name: second}, nil
-}
-
 // AskFrom returns whether a source may connect to the pod on a port: an answer for each pod, and each object that
 // makes pods, of its name. The rules of a pod for egress are asked before. The error says which sources there are.
-func (m *Manifests) AskFrom(to Pod, f From, port explain.Target, o Options) (answers []Answer, err error) {
+func (m *Manifests) AskFrom(to Pod, f explain.From, port explain.Target, o Options) (answers []Answer, err error) {
 	pods := []Pod{{}}
 	switch namespace := cmp.Or(f.Namespace, to.Namespace); {
 	case f.Addr.IsValid():
@@ -86,7 +57,7 @@ func (m *Manifests) NoPod(namespace, name, or string) error {
 }
 
 // sourceOf returns the source of connections to a pod: a pod, unless that has no name.
-func (m *Manifests) sourceOf(f From, pod, to *Pod) (explain.Source, error) {
+func (m *Manifests) sourceOf(f explain.From, pod, to *Pod) (explain.Source, error) {
 	s := explain.Source{Text: pod.PodRef.String(), Addrs: pod.addrs}
 	node, isNode := pod.node, pod.HostNetwork
 	switch {
@@ -111,23 +82,22 @@ func (m *Manifests) sourceOf(f From, pod, to *Pod) (explain.Source, error) {
 }
 
 // askFrom is AskFrom for one source: a pod, unless that has no name.
-func (m *Manifests) askFrom(to, pod Pod, s explain.Source, port explain.Target, o Options) Answer {
-	name, from, pods := s.Text, &pod, []Pod{pod}
-	unknown := to.locate(8, s.Addrs)
+func (m *Manifests) askFrom(to, from Pod, s explain.Source, port explain.Target, o Options) Answer {
+	name, unknown := s.Text, to.locate(8, s.Addrs)
+	pods := []Pod{to}
 	switch {
-	case pod.Name == "":
-		pods = nil
-	case pod.Kind == "Pod" && pod.PodRef == to.PodRef:
-		from, pods = &to, nil
+	case from.Name == "":
+	case from.Kind == "Pod" && from.PodRef == to.PodRef:
+		from = to
 	default:
-		pod.UID += ", that connects" // another pod of the workload, if both have the same
-		unknown = append(unknown, pod.locate(9, to.IPs)...)
-		pods[0] = pod
+		from.UID += ", that connects" // another pod of the workload, if both have the same
+		unknown = append(unknown, from.locate(9, to.IPs)...)
+		pods = append(pods, from)
 	}
-	if pod.Name != "" {
+	if from.Name != "" {
 		name, s.Pod, s.Addrs = from.name(), &from.Pod, from.IPs
 	}
-	snap := m.snapshot(o, append(pods, to)...)
+	snap := m.snapshot(o, pods...)
 	facts := func(p *Pod) explain.Facts {
 		f := m.facts(p, "", o, snap)
 		f.Unknown, f.Pods = unknown, slices.Values([]*policy.Pod{&to.Pod})
@@ -135,12 +105,8 @@ func (m *Manifests) askFrom(to, pod Pod, s explain.Source, port explain.Target, 
 	}
 	a := Answer{explain.Explain(explain.Question{To: port, From: &s}, facts(&to)), "ingress"}
 	switch {
-	case pod.Name != "":
-		f := facts(from)
-		if port.Port == 53 && to.isResolver() {
-			f.Resolvers = to.IPs
-		}
-		a = a.after(&to, port, &f)
+	case from.Name != "":
+		a = a.after(&to, port, facts(&from))
 	case s.Inside == "":
 		a.Notes = append(a.Notes, name+" counts as the address of no pod; for a pod write its name")
 	}
@@ -148,25 +114,28 @@ func (m *Manifests) askFrom(to, pod Pod, s explain.Source, port explain.Target, 
 		a.Notes = append(a.Notes, "processes of the pod's own node always reach it")
 	}
 	a.Pod, a.From, a.Reason = to.name(), name, a.Direction+": "+a.Reason
-	a.hide(unknown)
 	return a
 }
 
 // after puts the answer of the source's rules for egress before that of the pod's for ingress.
-func (a Answer) after(to *Pod, port explain.Target, f *explain.Facts) Answer {
+func (a Answer) after(to *Pod, port explain.Target, f explain.Facts) Answer {
+	resolver := port.Port == 53 && to.isResolver()
+	if resolver {
+		f.Resolvers = to.IPs
+	}
 	for _, addr := range to.IPs {
 		if !slices.ContainsFunc(f.Pod.IPs, func(own netip.Addr) bool { return own.Is4() == addr.Is4() }) {
 			continue
 		}
-		e := explain.Explain(explain.Question{To: port.At(addr)}, *f)
-		if e.To = a.To; len(f.Resolvers) > 0 {
+		e := explain.Explain(explain.Question{To: port.At(addr)}, f)
+		e.To = a.To
+		switch said := fmt.Sprintf("egress: %s: %s", e.Verdict, e.Reason); {
+		case resolver:
 			e.Notes = append(e.Notes, "the agent answers queries in place of the resolver, whose rules for ingress do not count")
 			return Answer{e, "egress"}
-		}
-		if e.Verdict == explain.Denied || a.Allowed() && e.Verdict != explain.Allowed {
+		case e.Verdict == explain.Denied || a.Allowed() && e.Verdict != explain.Allowed:
 			return Answer{e, "egress"}
-		}
-		if said := fmt.Sprintf("egress: %s: %s", e.Verdict, e.Reason); !slices.Contains(a.Notes, said) {
+		case !slices.Contains(a.Notes, said):
 			a.Notes = append(a.Notes, said)
 		}
 	}
@@ -187,16 +156,4 @@ func (p *Pod) locate(last byte, other []netip.Addr) (unknown []netip.Addr) {
 	}
 	p.IPs = []netip.Addr{a}
 	return p.IPs
-}
-
-// hide leaves out addresses that stand for unknown ones.
-func (a *Answer) hide(unknown []netip.Addr) {
-	for _, u := range unknown {
-		for i := range a.Peers {
-			a.Peers[i].Address = strings.TrimPrefix(a.Peers[i].Address, u.String())
-		}
-		for i := range a.Rules {
-			a.Rules[i].Address = strings.TrimPrefix(a.Rules[i].Address, u.String())
-		}
-	}
 }

@@ -33,7 +33,7 @@ func TestAskFrom(t *testing.T) {
 			namespace, name, _ := strings.Cut(words[0], "/")
 			port, err := explain.ParsePort(words[1])
 			fatal.If(t, err)
-			from, err := ParseFrom(words[2])
+			from, err := explain.ParseFrom(words[2])
 			fatal.If(t, err)
 			answers, err := m.AskFrom(m.PodsNamed(namespace, name)[0], from, port, Options{ClusterDomain: "cluster.local", EnforceNetworkPolicies: all})
 			fatal.If(t, err)
@@ -44,31 +44,6 @@ func TestAskFrom(t *testing.T) {
 		}
 	}
 	golden.Compare(t, "from", out.String())
-}
-
-// TestParseFrom: what a source may be, and what to write in place of others.
-func TestParseFrom(t *testing.T) {
-	for text, want := range map[string]string{
-		"till": "  till", "pay/till": " pay till", "node/n1": "n1  ", "192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1",
-		"":                `"" is no source; write an address, NAME or NAMESPACE/NAME of a pod, or node/NODE`,
-		"/till":           "is no source",
-		"pay/":            "is no source",
-		"node/":           "is no source",
-		"pay/till/x":      "is no source",
-		"198.51.100.0/24": `"198.51.100.0/24" is a network; write one address of it, such as 198.51.100.0`,
-	} {
-		f, err := ParseFrom(text)
-		got := fmt.Sprint(f.Node, " ", f.Namespace, " ", f.Name)
-		if f.Addr.IsValid() {
-			got = f.Addr.String()
-		}
-		if err != nil {
-			got = err.Error()
-		}
-		if got != want && (err == nil || !strings.Contains(got, want)) {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-	}
 }
 
 // TestAskFromUnknown: the errors say what there is, and what to write.
@@ -85,7 +60,7 @@ func TestAskFromUnknown(t *testing.T) {
 		{"host", "192.0.2.1", ""},
 	} {
 		m := manifests(t, host+cart)
-		from, err := ParseFrom(c.from)
+		from, err := explain.ParseFrom(c.from)
 		fatal.If(t, err)
 		answers, err := m.AskFrom(m.PodsNamed("shop", c.to)[0], from, explain.Target{Port: 80, Protocol: policy.TCP}, inCluster)
 		if got := fmt.Sprint(err); c.want == "" && (err != nil || !answers[0].Allowed()) || c.want != "" && !strings.HasPrefix(got, c.want) {
@@ -98,7 +73,7 @@ func TestAskFromUnknown(t *testing.T) {
 func TestAskFromJSON(t *testing.T) {
 	m, err := Read([]string{"testdata/from.yaml"}, nil, false)
 	fatal.If(t, err)
-	answers, err := m.AskFrom(m.PodsNamed("colors", "green")[0], From{Name: "blue"}, explain.Target{Port: 8080, Protocol: policy.TCP}, inCluster)
+	answers, err := m.AskFrom(m.PodsNamed("colors", "green")[0], explain.From{Name: "blue"}, explain.Target{Port: 8080, Protocol: policy.TCP}, inCluster)
 	fatal.If(t, err)
 	text, err := json.Marshal(answers[0])
 	fatal.If(t, err)

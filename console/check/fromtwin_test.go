@@ -50,7 +50,7 @@ func TestAskFromLikeEvaluate(t *testing.T) {
 		o := Options{ClusterDomain: "cluster.local", EnforceNetworkPolicies: r.IntN(3) > 0}
 		port := explain.Target{Protocol: policy.TCP, Port: 80}
 		ask := func() explain.Verdict {
-			answers, err := m.AskFrom(m.Pods[1], From{Namespace: "of-a", Name: "a"}, port, o)
+			answers, err := m.AskFrom(m.Pods[1], explain.From{Namespace: "of-a", Name: "a"}, port, o)
 			fatal.If(t, err)
 			return answers[0].Verdict
 		}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -21,7 +22,7 @@ type Options struct {
 	// EnforceNetworkPolicies as compile.Input has it.
 	EnforceNetworkPolicies bool
 	// From are the sources of questions: ReadCluster reads what they need.
-	From []From
+	From []explain.From
 	// Log, unless nil, has what pods queried: names that nothing resolved, and shared addresses.
 	Log *Log
 }

@@ -37,13 +37,13 @@ func checkCommand(a asking) *cobra.Command {
 		Short: "Find mistakes in policies, in files or in a cluster",
 		Long: `Reads manifests from files, folders and the standard input (-), and says what an
 API server or an agent would refuse, what looks like a slip, and with --to whether a
-pod may reach a name. With --from it says whether a pod may be reached: by the rules
-of the source for egress, if it is a pod, and those of the pod for ingress. Without PATH, kubectl namegate check reads the policies of a
-namespace, its pods and Services, and the agents' audit log. With PATH and --kube it
-compares the manifests with the pods and Services of the cluster. The exit code is 1
-if there is an error, or with --strict a warning, or if the answer is no. With
---enforce it tries one Audit policy: which connections that pass today it would deny
-if it enforced.`,
+pod may reach a name, with --from whether it may be reached: by the rules of the
+source for egress, if that is a pod, and those of the pod for ingress. Without PATH,
+kubectl namegate check reads the policies of a namespace, its pods and Services, and
+the agents' audit log. With PATH and --kube it compares the manifests with the pods
+and Services of the cluster. The exit code is 1 if there is an error, or with --strict
+a warning, or if the answer is no. With --enforce it tries one Audit policy: which
+connections that pass today it would deny if it enforced.`,
 		Example: `  namegate check deploy/
   helm template shop | namegate check - --strict
   namegate check deploy/ --pod shop/cart --to www.example.org:443
@@ -183,7 +183,7 @@ func (c *checking) prepare(paths []string) error {
 		return errors.New("a question has a pod and a destination; write --to with --pod, --labels or --node")
 	}
 	for _, text := range c.from {
-		from, err := check.ParseFrom(text)
+		from, err := explain.ParseFrom(text)
 		if err != nil {
 			return fmt.Errorf("--from: %w", err)
 		}

@@ -26,6 +26,34 @@ type Source struct {
 	Inside string      // as of Facts
 }
 
+// From is the source of connections to a pod as a question names it.
+type From struct {
+	Addr netip.Addr
+	Node string
+	// Namespace and Name are a pod's; Namespace is "" for that of the pod that is reached.
+	Namespace, Name string
+}
+
+// ParseFrom reads an address, node/NODE, NAMESPACE/NAME or NAME. The error says what to write instead.
+func ParseFrom(s string) (f From, err error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return From{Addr: policy.CleanAddr(a)}, nil
+	}
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return f, fmt.Errorf("%q is a network; write one address of it, such as %s", s, p.Addr())
+	}
+	f.Namespace, f.Name, _ = strings.Cut(s, "/")
+	switch bare := !strings.Contains(s, "/"); {
+	case f.Namespace == "" || !bare && f.Name == "" || strings.Contains(f.Name, "/"):
+		return f, fmt.Errorf("%q is no source; write an address, NAMESPACE/NAME or NAME of a pod, or node/NODE", s)
+	case bare:
+		return From{Name: f.Namespace}, nil
+	case f.Namespace == "node":
+		return From{Node: f.Name}, nil
+	}
+	return f, nil
+}
+
 // ParsePort reads the port of a question from a source: PORT, PORT/PROTOCOL or PROTOCOL, "" for every port.
 func ParsePort(s string) (t Target, err error) {
 	port, protocol, both := strings.Cut(s, "/")
@@ -183,9 +211,9 @@ func (in *inquiry) deniedIngress(from netip.Addr, by *policy.Rule, isolating []*
 	}
 }
 
-// unallowed says that the listed rules do not allow an address.
+// unallowed says that the listed rules do not allow an address, which they have unless it is unknown.
 func (in *inquiry) unallowed(what string, a netip.Addr) string {
-	if at := slices.IndexFunc(in.said.Peers, func(p Peer) bool { return p.Address == a.String() }); at >= 0 {
+	if at := slices.IndexFunc(in.said.Peers, func(p Peer) bool { return p.Address == "" || p.Address == a.String() }); at >= 0 {
 		return fmt.Sprintf("they allow %s on %s, and not%s", what, in.said.Peers[at].Ports, in.to.onPort())
 	}
 	return "none of their rules allows " + what

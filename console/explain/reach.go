@@ -154,6 +154,9 @@ func (in *inquiry) listed(e *end) listed {
 
 // listSteps lists the rules of steps.
 func (in *inquiry) listSteps(steps []policy.Step, e listed, ordered bool, by *policy.Rule) {
+	if slices.Contains(in.f.Unknown, e.addr) {
+		e.addr = netip.Addr{}
+	}
 	if ordered {
 		in.order(e, steps, by)
 	}

@@ -3,8 +3,8 @@ package explain
 import (
 	"cmp"
 	"net/netip"
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/policy"
 )
@@ -71,23 +71,11 @@ func (in *inquiry) unknownEnd(a netip.Addr, r reach) *policy.Rule {
 	return byNetwork(policy.Steps(in.f.View, in.f.Snapshot, &known.Flow), policy.Steps(in.f.View, in.f.Snapshot, &unknown), r.passed > 0, cmp.Or(r.by, r.deniedBy))
 }
 
-// someNetworks tells whether a peer has networks, and not every address of a family.
-func someNetworks(p policy.Peer) bool {
-	key := p.Key
-	if p.Kind == policy.PeerPorts {
-		_, key, _ = strings.Cut(key, " of ")
-	} else if p.Kind != policy.PeerNetworks {
-		return false
-	}
-	some := strings.Contains(key, "... sha256:")
-	for _, text := range strings.FieldsFunc(key, func(r rune) bool { return strings.ContainsRune(",; ", r) }) {
-		n, err := netip.ParsePrefix(text)
-		if some = some || err == nil; err == nil && n.Bits() == 0 {
-			return false
-		}
-	}
-	return some
-}
+// The keys of peers with networks, or a hash of them, and with every address of a family.
+var (
+	someNetworks = regexp.MustCompile(`[\d:]/\d+|sha256:`)
+	everyAddress = regexp.MustCompile(`[\d:]/0(,|;|$)`)
+)
 
 // byNetwork returns a rule for networks that may decide otherwise by the address of a pod that is not known; nil for
 // none. known are the steps with the address that stands for it, unknown those without one, and by decides.
@@ -95,7 +83,8 @@ func byNetwork(known, unknown []policy.Step, allowed bool, by *policy.Rule) *pol
 	var pass *policy.Rule
 	for _, s := range unknown {
 		r := s.Rule
-		network := !r.Broken && someNetworks(r.Peer)
+		network := !r.Broken && (r.Peer.Kind == policy.PeerNetworks || r.Peer.Kind == policy.PeerPorts) &&
+			someNetworks.MatchString(r.Peer.Key) && !everyAddress.MatchString(r.Peer.Key)
 		switch {
 		case !s.Asked || pass != nil && pass.Tier == r.Tier:
 		case network && (r == by || r.Action == policy.Pass || (r.Action == policy.Accept) != allowed):
