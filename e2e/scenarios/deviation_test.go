@@ -84,7 +84,7 @@ func deviates(t *testing.T, kind nodeKind, object, why string, loses func(s *sta
 	s := newStageOf(t, kind)
 	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
 	health := t.TempDir() + "/health.sock"
-	s.agent.Use(agentBinary, append(kind.args(), "--health-socket", health, "--enforce-network-policies")...)
+	s.agent.Use(agentBinary, append(kind.args(), "--health-socket", health, "--enforce-network-policies", "--metrics-addr", metricsAt)...)
 	s.startClient(policy("www", allowWWW))
 	s.resolve("a", "www.example.org", dns.TypeA)
 	ready := func() (string, error) {
@@ -107,10 +107,13 @@ func deviates(t *testing.T, kind nodeKind, object, why string, loses func(s *sta
 	}
 	says("readiness", func() string { out, _ := ready(); return out }, object)
 	says("readiness", func() string { out, _ := ready(); return out }, why)
-	says("the status", func() string {
+	status := func() string {
 		out, _ := s.agent.Command("status", "--socket", s.agent.Socket()).CombinedOutput()
 		return strings.Join(strings.Fields(string(out)), " ")
-	}, "not as wanted "+object+" since")
+	}
+	says("the status", status, "not as wanted "+object+" since")
+	says("the status", status, "NetworkPolicies enforce All")
+	says("/metrics", func() string { _, text, _ := s.page("/metrics"); return text }, "\nnamegate_enforces_all_networkpolicies 1\n")
 	release()
 	if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.InSync && len(st.Enforcer.Deviations) == 0 }); err != nil {
 		t.Error(err)
