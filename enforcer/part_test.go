@@ -201,6 +201,16 @@ func TestAFailureClosesTheComingPodsAlone(t *testing.T) {
 // it is of another node. A pod that changes keeps its connections, and so does one that is not read any more.
 func TestNextPodOfAnotherNode(t *testing.T) {
 	t.Parallel()
+	for name, whole := range map[string]bool{"members of peers alone": false, "a whole snapshot": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nextPodOfAnotherNode(t, whole)
+		})
+	}
+}
+
+// nextPodOfAnotherNode is for one way to commit.
+func nextPodOfAnotherNode(t *testing.T, whole bool) {
 	w := newWorld(t)
 	in := netpol("in")
 	in.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
@@ -209,6 +219,7 @@ func TestNextPodOfAnotherNode(t *testing.T) {
 	after := func(what string, read []string, unknown bool, remote []*policy.Pod, open string) {
 		t.Helper()
 		input := compile.Input{Pods: []policy.Pod{pod("web", "10.1.0.5", "in")}, Remote: remote, RemoteNamespaces: read, PeersUnknown: unknown, NetworkPolicies: []*networkingv1.NetworkPolicy{in}, EnforceNetworkPolicies: true}
+		w.e.complete = w.e.complete && !whole
 		fatal.If(t, w.rollOut(w.compiler.Compile(input)))
 		w.clock.Pass(packetGrace)
 		w.recheck()
