@@ -65,6 +65,7 @@ func main() {
 			{Name: "restart", Run: b.eachDataplane(b.restart)},
 			{Name: "churn", Run: b.eachDataplane(b.churn)},
 			{Name: "reuse", Run: b.eachDataplane(b.reuse)},
+			{Name: "scale", Run: b.eachDataplane(b.scale)},
 			{Name: "flow", Run: b.flow},
 			{Name: "ingress", Run: b.ingress},
 		},
