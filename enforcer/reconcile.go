@@ -261,13 +261,13 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 			e.drift.report(fromKernel, e.now(), nil)
 		}
 	}()
-	if all = all || e.k.Tables.ExternalChange(); all {
-		e.k.Tables.Checkpoint()
-	}
 	plan := e.inForce()
-	tables, err := e.k.Tables.Verify(ctx, e.tables(plan, e.snapshot))
-	if err != nil {
-		return err
+	var tables []string
+	if all = all || e.k.Tables.ExternalChange(); all { // the kernel looks for each of thousands of sets among all
+		e.k.Tables.Checkpoint()
+		if tables, err = e.k.Tables.Verify(ctx, e.tables(plan, e.snapshot)); err != nil {
+			return err
+		}
 	}
 	found, err := e.plane.Verify(ctx, e.state(plan), all)
 	if err != nil {

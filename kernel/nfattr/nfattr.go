@@ -25,6 +25,21 @@ func Parse(b []byte) map[int][]byte {
 	return out
 }
 
+// Find returns the value of an attribute by its type, or inside of that of one by the next type, and so on; nil without
+// one. Of several of one type the first counts.
+func Find(b []byte, types ...int) []byte {
+	for _, want := range types {
+		var found []byte
+		Each(b, func(typ int, value []byte) {
+			if typ == want && found == nil {
+				found = value
+			}
+		})
+		b = found
+	}
+	return b
+}
+
 // All returns the values of every attribute of one type, in order.
 func All(b []byte, want int) [][]byte {
 	var out [][]byte

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"sigs.k8s.io/knftables"
@@ -16,14 +15,14 @@ import (
 type change struct {
 	chains, goneChains []*Chain
 	sets, goneSets     []*Set
-	fresh, gone        []*knftables.Element
+	fresh, gone        Elements
 	there              map[string]*Chain // the chains that are there, by their names
 	wanted             []*Set            // all sets that are to be there
 }
 
 // difference returns the change of a table to what is wanted.
 func (t *Tables) difference(w *Table) (c change) {
-	c.wanted = w.Sets
+	c.wanted, c.fresh, c.gone = slices.Collect(w.sets()), Elements{}, Elements{}
 	last := t.last[w.Layout.ID]
 	c.there = byName(last.Chains, func(c *Chain) string { return c.Name })
 	wanted := byName(w.Chains, func(c *Chain) string { return c.Name })
@@ -35,22 +34,53 @@ func (t *Tables) difference(w *Table) (c change) {
 	c.goneChains = slices.DeleteFunc(slices.Clone(last.Chains), func(c *Chain) bool { return wanted[c.Name] != nil })
 	c.sets = missing(w.Sets, last.Sets)
 	c.goneSets = missing(last.Sets, w.Sets)
-	left := byName(c.goneSets, func(s *Set) string { return s.Name }) // they go with their elements
-	renewed := map[string]bool{}
-	for s := range w.sets() {
-		renewed[s.Name] = s.Fill == Renewed
-	}
-	for key, e := range last.Elements {
-		if _, keep := w.Elements[key]; !keep && left[e.Set] == nil && !renewed[e.Set] {
-			c.gone = append(c.gone, e)
-		}
-	}
-	for key, e := range w.Elements {
-		if _, there := last.Elements[key]; !there && !renewed[e.Set] {
-			c.fresh = append(c.fresh, e)
+	for _, s := range c.wanted { // those of others go with their sets
+		if was, is := last.Elements[s.Name], w.Elements[s.Name]; s.Fill != Renewed && !slices.Equal(was, is) {
+			c.gone.put(s.Name, without(was, is))
+			c.fresh.put(s.Name, without(is, was))
 		}
 	}
 	return c
+}
+
+// each calls do with the elements of sets.
+func (m Elements) each(sets []*Set, do func(*knftables.Element)) {
+	for _, s := range sets {
+		for _, text := range m[s.Name] {
+			do(s.element(text))
+		}
+	}
+}
+
+// put notes elements of a set, if there are some.
+func (m Elements) put(set string, elements []string) {
+	if len(elements) > 0 {
+		m[set] = elements
+	}
+}
+
+// without returns the elements that others, which are sorted too, do not have.
+func without(all, others []string) (out []string) {
+	for _, text := range all {
+		if _, there := slices.BinarySearch(others, text); !there {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// changed returns the elements with more, or without these.
+func (m Elements) changed(more Elements, remove bool) Elements {
+	out := maps.Clone(m)
+	if out == nil {
+		out = Elements{}
+	}
+	for set, all := range more {
+		if out[set] = without(m[set], all); !remove {
+			out[set] = slices.Sorted(slices.Values(slices.Concat(out[set], all)))
+		}
+	}
+	return out
 }
 
 func byName[E any](all []*E, name func(*E) string) map[string]*E {
@@ -69,24 +99,21 @@ func missing(sets, others []*Set) []*Set {
 
 // steps divides a change into transactions. A packet that is under way meets the elements of
 // the new content and the rules of the old, of which a new chain has none: it comes before the
-// elements that lead to it.
+// elements that lead to it. A new base chain asks sets that are filled with the elements, and comes behind them. Without
+// chains, elements need no program (see write).
 func (c change) steps() []change {
-	var ahead, with []*Chain
-	fresh := map[string]bool{}
+	first, second, last := change{sets: c.sets}, c, change{}
+	second.chains, second.sets = nil, nil
 	for _, chain := range c.chains {
-		// Base chains ask sets that are filled with the elements.
-		if c.there[chain.Name] != nil || chain.Hook != nil {
-			with = append(with, chain)
-		} else {
-			ahead, fresh["goto "+chain.Name] = append(ahead, chain), true
+		of := &first
+		if c.there[chain.Name] != nil {
+			of = &second
+		} else if chain.Hook != nil {
+			of = &last
 		}
+		of.chains = append(of.chains, chain)
 	}
-	if !slices.ContainsFunc(c.fresh, func(e *knftables.Element) bool { return len(e.Value) == 1 && fresh[e.Value[0]] }) {
-		return []change{c}
-	}
-	first, last := change{chains: ahead, sets: c.sets}, c
-	last.chains, last.sets = with, nil
-	return []change{first, last}
+	return []change{first, second, last}
 }
 
 // transaction is what a change is rendered to: one of the program nft, or one by netlink.
@@ -147,13 +174,8 @@ func (c change) writeTo(tx transaction) {
 	for _, chain := range c.chains {
 		chain.writeTo(tx)
 	}
-	bySet := func(a, b *knftables.Element) int { return strings.Compare(a.Set+a.Map, b.Set+b.Map) }
-	for _, e := range slices.SortedFunc(slices.Values(c.gone), bySet) {
-		tx.Delete(e)
-	}
-	for _, e := range slices.SortedFunc(slices.Values(c.fresh), bySet) {
-		tx.Add(e)
-	}
+	c.gone.each(c.wanted, func(e *knftables.Element) { tx.Delete(e) })
+	c.fresh.each(c.wanted, func(e *knftables.Element) { tx.Add(e) })
 	for _, chain := range c.goneChains {
 		tx.Flush(&knftables.Chain{Name: chain.Name})
 	}
@@ -193,14 +215,12 @@ func (t *Tables) ChangeElements(ctx context.Context, id ID, elements Elements, r
 	if t.otherLayout || last == nil {
 		return nil
 	}
+	sets := slices.Collect(last.sets())
 	err := t.runElements(ctx, id, nil, func(tx transaction) {
-		for _, e := range elements { // also before their removal: one that is not there is an error
-			tx.Add(e)
-		}
-		for _, e := range elements {
-			if remove {
-				tx.Delete(e)
-			}
+		// Also before their removal: one that is not there is an error.
+		elements.each(sets, func(e *knftables.Element) { tx.Add(e) })
+		if remove {
+			elements.each(sets, func(e *knftables.Element) { tx.Delete(e) })
 		}
 	})
 	if err != nil {
@@ -208,16 +228,7 @@ func (t *Tables) ChangeElements(ctx context.Context, id ID, elements Elements, r
 		return fmt.Errorf("change elements of nft table %s: %w", id, err)
 	}
 	next := *last
-	if next.Elements = maps.Clone(last.Elements); next.Elements == nil {
-		next.Elements = Elements{}
-	}
-	for key, e := range elements {
-		if remove {
-			delete(next.Elements, key)
-		} else {
-			next.Elements[key] = e
-		}
-	}
+	next.Elements = last.Elements.changed(elements, remove)
 	t.last[id] = &next
 	return nil
 }

@@ -3,7 +3,6 @@ package nft
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"sigs.k8s.io/knftables"
@@ -25,7 +24,7 @@ func (t *Tables) Renew(ctx context.Context, s *Set) error {
 // After a transaction that deletes, each program that closes a socket of netfilter waits (see nfattr): 15 ms on an
 // idle machine, and seconds on a busy one (Linux 6.18).
 func (t *Tables) renew(ctx context.Context, s *Set) error {
-	e, table := s.element([]string{s.Renewed}), t.all[t.names[0]]
+	e, table := s.element(s.Renewed), t.all[t.names[0]]
 	if !t.direct {
 		tx := table.NewTransaction()
 		tx.Flush(reference(s.Name, false))
@@ -44,21 +43,20 @@ func (t *Tables) renew(ctx context.Context, s *Set) error {
 	return err
 }
 
-// renews tells whether an element is that of Renewed.
-func (s *Set) renews(e *knftables.Element) bool {
-	return s.Fill == Renewed && slices.Equal(e.Key, []string{s.Renewed})
-}
-
 // elementsOfRenewed returns the elements of Renew that a table has, or what others added to their sets. These are not
 // emptied: the element may come or end meanwhile.
 func (t *Tables) elementsOfRenewed(ctx context.Context, w *Table, others bool) (out []*knftables.Element, err error) {
 	for _, s := range w.Layout.Sets {
 		if s.Fill == Renewed {
-			found, err := t.Elements(ctx, w.Layout.ID, s)
+			found, err := t.elements(ctx, w.Layout.ID, s)
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, slices.DeleteFunc(found, func(e *knftables.Element) bool { return s.renews(e) == others })...)
+			for _, text := range found {
+				if (text == s.Renewed) != others {
+					out = append(out, s.element(text))
+				}
+			}
 		}
 	}
 	return out, nil

@@ -67,7 +67,7 @@ func (t *Tables) removeLeft(ctx context.Context, want []Table) error {
 		there, signed := len(is.rules) > 0, is.rules[w.Layout.sign] != nil
 		wanted := w.contents()
 		maps.DeleteFunc(is.rules, func(name string, _ []string) bool { return wanted.rules[name] != nil })
-		maps.DeleteFunc(is.elements, func(name string, _ Elements) bool { return wanted.sets[name] != nil })
+		maps.DeleteFunc(is.elements, func(name string, _ []string) bool { return wanted.sets[name] != nil })
 		if !there || signed && len(is.rules)+len(is.elements) == 0 {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/kernel/nft/wire"
@@ -52,7 +53,7 @@ func (k kernel) objects(_ context.Context, id ID) (*contents, error) {
 		if nfattr.Uint32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
 			name := nfattr.String(a[unix.NFTA_SET_NAME])
 			flags := nfattr.Uint32(a[unix.NFTA_SET_FLAGS])
-			out.elements[name], out.maps[name] = Elements{}, flags&unix.NFT_SET_MAP != 0
+			out.elements[name], out.maps[name] = nil, flags&unix.NFT_SET_MAP != 0
 			out.forms[name] = setForm{nfattr.Uint32(a[unix.NFTA_SET_KEY_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_KEY_LEN]), flags, nfattr.Uint32(a[unix.NFTA_SET_DATA_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_DATA_LEN])}
 		}
 	}, text(unix.NFTA_SET_TABLE, table))
@@ -80,45 +81,36 @@ func hook(chain map[int][]byte) string {
 }
 
 // elements implements reader.
-func (k kernel) elements(_ context.Context, id ID, s *Set) ([]*knftables.Element, error) {
-	var out []*knftables.Element
+func (k kernel) elements(_ context.Context, id ID, s *Set) (out []string, err error) {
 	var bounds []wire.Bound
 	types := s.types()
-	err := k.dump(unix.NFT_MSG_GETSETELEM, wire.FamilyNumbers[knftables.Family(id.Family)], func(attrs []byte) {
+	err = k.dump(unix.NFT_MSG_GETSETELEM, wire.FamilyNumbers[knftables.Family(id.Family)], func(attrs []byte) {
 		for _, list := range nfattr.All(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS) {
-			for _, element := range nfattr.All(list, unix.NFTA_LIST_ELEM) {
-				a := nfattr.Parse(element)
-				key := nfattr.Parse(a[unix.NFTA_SET_ELEM_KEY])[unix.NFTA_DATA_VALUE]
+			nfattr.Each(list, func(_ int, element []byte) {
+				flags := nfattr.Find(element, unix.NFTA_SET_ELEM_FLAGS)
+				key := nfattr.Find(element, unix.NFTA_SET_ELEM_KEY, unix.NFTA_DATA_VALUE)
 				switch {
-				case wire.IsCatchAll(a[unix.NFTA_SET_ELEM_FLAGS]):
-					out = append(out, s.element([]string{wire.CatchAllKey}))
+				case wire.IsCatchAll(flags):
+					out = append(out, wire.CatchAllKey)
 				case s.Fill == Ranges:
 					addr, _ := netip.AddrFromSlice(key)
-					bounds = append(bounds, wire.Bound{Addr: addr, End: nfattr.Uint32(a[unix.NFTA_SET_ELEM_FLAGS])&unix.NFT_SET_ELEM_INTERVAL_END != 0})
+					bounds = append(bounds, wire.Bound{Addr: addr, End: nfattr.Uint32(flags)&unix.NFT_SET_ELEM_INTERVAL_END != 0})
 				default:
 					words, left := wire.Decode(key, types)
-					e := s.element(words)
-					data := nfattr.Parse(a[unix.NFTA_SET_ELEM_DATA])
-					if value := data[unix.NFTA_DATA_VALUE]; value != nil {
-						e.Value, _ = wire.Decode(value, left)
-					} else if verdict := nfattr.Parse(data[unix.NFTA_DATA_VERDICT]); len(verdict) > 0 {
-						e.Value = []string{"goto " + nfattr.String(verdict[unix.NFTA_VERDICT_CHAIN])}
+					e := strings.Join(words, nextWord)
+					if value := nfattr.Find(element, unix.NFTA_SET_ELEM_DATA, unix.NFTA_DATA_VALUE); value != nil {
+						words, _ = wire.Decode(value, left)
+						e += toValue + strings.Join(words, nextWord)
+					} else if to := nfattr.Find(element, unix.NFTA_SET_ELEM_DATA, unix.NFTA_DATA_VERDICT, unix.NFTA_VERDICT_CHAIN); to != nil {
+						e += toValue + "goto " + nfattr.String(to)
 					}
 					out = append(out, e)
 				}
-			}
+			})
 		}
 	}, text(unix.NFTA_SET_ELEM_LIST_TABLE, id.Name), text(unix.NFTA_SET_ELEM_LIST_SET, s.Name))
 	for _, r := range wire.Ranges(bounds) {
-		out = append(out, rangeElement(r, s.Name))
+		out = append(out, r.String())
 	}
 	return out, err
-}
-
-// element is an element of the set or map, without a value.
-func (s *Set) element(key []string) *knftables.Element {
-	if s.Value != "" {
-		return &knftables.Element{Map: s.Name, Key: key}
-	}
-	return &knftables.Element{Set: s.Name, Key: key}
 }

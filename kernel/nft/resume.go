@@ -2,7 +2,7 @@ package nft
 
 import (
 	"context"
-	"maps"
+	"slices"
 )
 
 // A restarted agent finds the rules and nearly all elements of its tables as it wants them. It
@@ -24,14 +24,11 @@ func (t *Tables) held(ctx context.Context, w *Table) *Table {
 		switch {
 		case s.Fill.volatile():
 		case s.Fill != Ranges:
-			maps.Copy(out, is.elements[set])
-		case !maps.EqualFunc(want.elements[set], is.elements[set], sameElement):
+			out[set] = is.elements[set]
+		case !slices.Equal(want.elements[set], is.elements[set]):
 			return nil // the kernel does not tell which prefixes made a range
-		}
-	}
-	for key, e := range w.Elements {
-		if want.sets[e.Set+e.Map].Fill == Ranges {
-			out[key] = e
+		default:
+			out[set] = w.Elements[set]
 		}
 	}
 	return &Table{Layout: w.Layout, Chains: w.Chains, Sets: w.Sets, Elements: out}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/namegate/namegate/kernel/nfattr"
@@ -234,9 +233,7 @@ func (w *Table) refill(tx *knftables.Transaction) {
 			tx.Flush(reference(s.Name, s.Value != ""))
 		}
 	}
-	for _, e := range w.Elements {
-		tx.Add(e)
-	}
+	w.Elements.each(slices.Collect(w.sets()), func(e *knftables.Element) { tx.Add(e) })
 }
 
 // Apply makes the tables hold what is wanted, as a delta to their last content, in one transaction for each after
@@ -379,10 +376,7 @@ func (t *Tables) changeGuard(ctx context.Context, w *Table, add bool) error {
 	}
 	next, c := w, t.difference(w)
 	if !add {
-		c.fresh, next = nil, &Table{Layout: last.Layout, Elements: maps.Clone(last.Elements)}
-		for _, e := range c.gone {
-			delete(next.Elements, elementKey(e))
-		}
+		c.fresh, next = nil, &Table{Layout: last.Layout, Elements: last.Elements.changed(c.gone, true)}
 	}
 	return t.wroteGuard(t.write(ctx, w.Layout.ID, c), next)
 }

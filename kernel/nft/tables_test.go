@@ -62,6 +62,7 @@ func tableWith(id ID, isGuard bool, words []string) Table {
 	for _, word := range words {
 		w.Elements.Add(addresses.Name, word)
 	}
+	w.Elements.Sorted()
 	return w
 }
 

@@ -203,36 +203,42 @@ func (s *Set) form() (f setForm) {
 	return f
 }
 
-// Elements are elements of sets and maps, each once.
-type Elements map[string]*knftables.Element
+// Elements are elements of sets and maps, by the names of these, in nft's words: one text of a key and, in a map, its
+// value. A map element whose value changes is another element. Those of a Table are sorted and immutable.
+type Elements map[string][]string
+
+// Between words of a key, or of a value, and between the two.
+const nextWord, toValue = " . ", " : "
 
 // Add adds an element of a set.
-func (m Elements) Add(set string, key ...string) { m.put(&knftables.Element{Set: set, Key: key}) }
+func (m Elements) Add(set string, key ...string) {
+	m[set] = append(m[set], strings.Join(key, nextWord))
+}
 
 // AddMap adds an element of a map.
 func (m Elements) AddMap(name, key string, value ...string) {
-	m.put(&knftables.Element{Map: name, Key: []string{key}, Value: value})
+	m.Add(name, key+toValue+strings.Join(value, nextWord))
 }
 
-func (m Elements) put(e *knftables.Element) { m[elementKey(e)] = e }
-
-// elementKey is the identity of an element with its value: a map element whose
-// value changes is another element.
-func elementKey(e *knftables.Element) string {
-	b := make([]byte, 0, 96)
-	b = append(append(append(append(b, e.Set...), '|'), e.Map...), '|')
-	for i, words := range [...][]string{e.Key, e.Value} {
-		for j, word := range words {
-			if j > 0 {
-				b = append(b, '.')
-			}
-			b = append(b, word...)
-		}
-		if i == 0 {
-			b = append(b, '|')
-		}
+// Sorted sorts the elements, and leaves each once.
+func (m Elements) Sorted() Elements {
+	for set, all := range m {
+		slices.Sort(all)
+		m[set] = slices.Clip(slices.Compact(all))
 	}
-	return string(b)
+	return m
+}
+
+// element is an element of the set or map.
+func (s *Set) element(text string) *knftables.Element {
+	key, value, valued := strings.Cut(text, toValue)
+	e := &knftables.Element{Key: strings.Split(key, nextWord)}
+	if s.Value == "" {
+		e.Set = s.Name
+	} else if e.Map = s.Name; valued {
+		e.Value = strings.Split(value, nextWord)
+	}
+	return e
 }
 
 // layOut adds the layout and the other objects.
@@ -279,19 +285,15 @@ func (w *Table) contents() *contents {
 		out.rules[w.Layout.sign], out.hooks[w.Layout.sign] = []string{}, ""
 	}
 	for s := range w.sets() {
-		out.sets[s.Name], out.elements[s.Name], out.maps[s.Name] = s, Elements{}, s.Value != ""
+		out.sets[s.Name], out.elements[s.Name], out.maps[s.Name] = s, nil, s.Value != ""
 		if s.stays() {
 			out.forms[s.Name] = s.form()
 		}
-	}
-	for key, e := range w.Elements {
-		if set := e.Set + e.Map; out.sets[set].Fill < Renewed {
-			out.elements[set][key] = e
-		}
-	}
-	for name, s := range out.sets {
-		if s.Fill == Ranges {
-			out.elements[name] = merged(out.elements[name])
+		switch {
+		case s.Fill == Ranges:
+			out.elements[s.Name] = merged(w.Elements[s.Name])
+		case s.Fill < Renewed:
+			out.elements[s.Name] = w.Elements[s.Name]
 		}
 	}
 	return out

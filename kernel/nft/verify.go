@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"go4.org/netipx"
@@ -27,15 +27,15 @@ type contents struct {
 	forms map[string]setForm
 	// dormant: the kernel asks none of the table's chains.
 	dormant bool
-	// elements has each set's and map's elements; those of an interval set are merged
-	// into ranges. Volatile sets and sets that the layout does not have are left out.
-	elements map[string]Elements
+	// elements has each set and map, and the elements; those of an interval set are merged
+	// into ranges. Those of volatile sets and of sets that the layout does not have are left out.
+	elements Elements
 	maps     map[string]bool // which of these are maps
 	sets     map[string]*Set // of what is wanted
 }
 
 func newContents() *contents {
-	return &contents{hooks: map[string]string{}, rules: map[string][]string{}, elements: map[string]Elements{}, forms: map[string]setForm{}, maps: map[string]bool{}, sets: map[string]*Set{}}
+	return &contents{hooks: map[string]string{}, rules: map[string][]string{}, elements: Elements{}, forms: map[string]setForm{}, maps: map[string]bool{}, sets: map[string]*Set{}}
 }
 
 // ruleDigest is the comment of a rule. nft prints a rule in other words than it was
@@ -60,15 +60,13 @@ func comments(rules []*knftables.Rule) []string {
 
 // merged joins the prefixes and ranges of an interval set into the ranges that they cover
 // together: nft may store prefixes side by side as one range.
-func merged(all Elements) Elements {
-	out := Elements{}
+func merged(all []string) (out []string) {
 	var ranges []netipx.IPRange
-	set := ""
-	for key, e := range all {
-		if r, ok := wire.ParseRange(e.Key[0]); ok {
-			ranges, set = append(ranges, r), e.Set
+	for _, text := range all {
+		if r, ok := wire.ParseRange(text); ok {
+			ranges = append(ranges, r)
 		} else {
-			out[key] = e
+			out = append(out, text)
 		}
 	}
 	slices.SortFunc(ranges, func(a, b netipx.IPRange) int { return a.From().Compare(b.From()) })
@@ -81,14 +79,10 @@ func merged(all Elements) Elements {
 		}
 	}
 	for _, r := range joined {
-		out.put(rangeElement(r, set))
+		out = append(out, r.String())
 	}
+	slices.Sort(out)
 	return out
-}
-
-// rangeElement is a range as an element of an interval set.
-func rangeElement(r netipx.IPRange, set string) *knftables.Element {
-	return &knftables.Element{Set: set, Key: []string{r.String()}}
 }
 
 // scope is what of a table is compared.
@@ -120,7 +114,7 @@ func (is *contents) deviations(l *Layout, want *contents, of scope) (out []strin
 	for set, s := range want.sets {
 		have, there := is.elements[set]
 		other := there && is.forms != nil && (s.stays() || is.maps[set]) && is.forms[set] != want.forms[set]
-		if !there || other || of == all && !s.Fill.volatile() && !maps.EqualFunc(want.elements[set], have, sameElement) {
+		if !there || other || of == all && !s.Fill.volatile() && !slices.Equal(want.elements[set], have) {
 			out = append(out, name("set", set))
 		}
 		anew = anew || other
@@ -141,9 +135,6 @@ func (is *contents) deviations(l *Layout, want *contents, of scope) (out []strin
 	slices.Sort(out)
 	return out, anew
 }
-
-// sameElement: elements of one key are equal (see elementKey).
-func sameElement(_, _ *knftables.Element) bool { return true }
 
 // Verify compares the tables in the kernel with what is wanted, and returns
 // the names of the tables, chains, sets and maps that are missing or differ, sorted.
@@ -223,20 +214,20 @@ func (t *Tables) contents(ctx context.Context, id ID, want *contents) (*contents
 		if s == nil || s.Fill.volatile() {
 			continue
 		}
-		found, err := t.Elements(ctx, id, s)
+		found, err := t.elements(ctx, id, s)
 		if err != nil {
 			return nil, err
 		}
-		elements := Elements{}
-		for _, e := range found {
-			if !s.renews(e) {
-				elements.put(e)
-			}
+		if s.Fill == Renewed {
+			found = slices.DeleteFunc(found, func(text string) bool { return text == s.Renewed })
 		}
 		if s.Fill == Ranges {
-			elements = merged(elements)
+			found = merged(found)
 		}
-		is.elements[name] = elements
+		if slices.Sort(found); slices.Equal(found, want.elements[name]) {
+			found = want.elements[name] // which is there anyway
+		}
+		is.elements[name] = found
 	}
 	return is, nil
 }
@@ -270,13 +261,24 @@ func (t *Tables) Objects(ctx context.Context, id ID) (chains, sets map[string]bo
 // not there. Ranges are joined.
 func (t *Tables) Elements(ctx context.Context, id ID, sets ...*Set) (all []*knftables.Element, err error) {
 	for _, s := range sets {
-		found, err := t.reader.elements(ctx, id, s)
+		found, err := t.elements(ctx, id, s)
 		if err != nil {
-			return nil, fmt.Errorf("list nft set %s %s: %w", id, s.Name, err)
+			return nil, err
 		}
-		all = append(all, found...)
+		for _, text := range found {
+			all = append(all, s.element(text))
+		}
 	}
 	return all, nil
+}
+
+// elements are the elements of a set or map in the kernel, as a Table has them, in no order.
+func (t *Tables) elements(ctx context.Context, id ID, s *Set) ([]string, error) {
+	found, err := t.reader.elements(ctx, id, s)
+	if err != nil {
+		return nil, fmt.Errorf("list nft set %s %s: %w", id, s.Name, err)
+	}
+	return found, nil
 }
 
 // reader reads our tables.
@@ -285,7 +287,7 @@ type reader interface {
 	// without elements. A table that is not there has none.
 	objects(ctx context.Context, id ID) (*contents, error)
 	// elements returns the elements of a set or map, those of ranges as ranges or prefixes. A missing set has none.
-	elements(ctx context.Context, id ID, s *Set) ([]*knftables.Element, error)
+	elements(ctx context.Context, id ID, s *Set) ([]string, error)
 }
 
 // interfaceReader reads tables by knftables, whose fakes have no kernel.
@@ -312,14 +314,14 @@ func (r interfaceReader) objects(ctx context.Context, id ID) (*contents, error) 
 	}
 	for _, kind := range []string{"set", "map"} {
 		for _, name := range names[kind] {
-			out.elements[name], out.maps[name] = Elements{}, kind == "map"
+			out.elements[name], out.maps[name] = nil, kind == "map"
 		}
 	}
 	return out, nil
 }
 
 // elements implements reader.
-func (r interfaceReader) elements(ctx context.Context, id ID, s *Set) ([]*knftables.Element, error) {
+func (r interfaceReader) elements(ctx context.Context, id ID, s *Set) ([]string, error) {
 	kind := "set"
 	if s.Value != "" {
 		kind = "map"
@@ -328,9 +330,17 @@ func (r interfaceReader) elements(ctx context.Context, id ID, s *Set) ([]*knftab
 	if of == nil {
 		return nil, nil
 	}
-	out, err := of.ListElements(ctx, kind, s.Name)
+	all, err := of.ListElements(ctx, kind, s.Name)
 	if err != nil && !knftables.IsNotFound(err) {
 		return nil, err
 	}
-	return out, nil
+	out := Elements{}
+	for _, e := range all {
+		if s.Value == "" {
+			out.Add(s.Name, e.Key...)
+		} else {
+			out.AddMap(s.Name, strings.Join(e.Key, nextWord), e.Value...)
+		}
+	}
+	return out[s.Name], nil
 }

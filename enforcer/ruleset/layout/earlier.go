@@ -225,5 +225,5 @@ func (k InForce) ListRecheck(ctx context.Context) ([]netip.Addr, error) {
 func (k InForce) ChangeRecheck(ctx context.Context, addrs []netip.Addr, remove bool) error {
 	changes := elements{nft.Elements{}}
 	changes.addrs(recheckSet, addrs)
-	return k.Tables.ChangeElements(ctx, Inet, changes.Elements, remove)
+	return k.Tables.ChangeElements(ctx, Inet, changes.Sorted(), remove)
 }

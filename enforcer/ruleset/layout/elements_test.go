@@ -3,6 +3,7 @@ package layout
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/kernel/nft"
@@ -12,10 +13,8 @@ import (
 // in returns the keys of a set's elements.
 func in(m nft.Elements, set string) [][]string {
 	var out [][]string
-	for _, e := range m {
-		if e.Set == set {
-			out = append(out, e.Key)
-		}
+	for _, text := range m[set] {
+		out = append(out, strings.Split(text, " . "))
 	}
 	slices.SortFunc(out, slices.Compare)
 	return out

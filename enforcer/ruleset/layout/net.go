@@ -43,5 +43,5 @@ func (s State) net() nft.Elements {
 	for _, i := range s.Ifaces {
 		out.Add("ifaces", ifname(i))
 	}
-	return out.Elements
+	return out.Sorted()
 }

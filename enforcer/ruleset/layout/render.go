@@ -2,6 +2,7 @@ package layout
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -47,6 +48,7 @@ type Memo struct {
 	mode    Mode
 	layouts []*nft.Layout
 	objects objects
+	members nft.Elements // of objects
 }
 
 // Layouts are the tables without a state.
@@ -66,8 +68,11 @@ func (memo *Memo) Layouts(m Mode) (out []nft.Table) {
 // Render returns the tables that hold a state.
 func (memo *Memo) Render(m Mode, s State) []nft.Table {
 	out := memo.Layouts(m)
-	memo.objects = s.objects(memo.objects)
+	before := memo.objects
+	memo.objects = s.objects(before)
+	memo.members = memo.objects.members(before, memo.members)
 	out[0].Chains, out[0].Sets, out[0].Elements = memo.objects.chains, memo.objects.sets, s.inet(memo.objects)
+	maps.Copy(out[0].Elements, memo.members)
 	out[1].Elements = s.bridge()
 	if m.HasGrants {
 		out[2].Elements = s.net()

@@ -98,7 +98,7 @@ type State struct {
 // inet renders a state, of which objs are the objects, as elements of the table inet. Each
 // address goes to the set of its family.
 func (s State) inet(objs objects) nft.Elements {
-	out := elements{make(nft.Elements, setsOfPod*len(s.Selected))}
+	out := elements{nft.Elements{}}
 	out.addrs("selected", s.Selected)
 	for _, own := range s.Pods {
 		out.pairs(own)
@@ -135,7 +135,7 @@ func (s State) inet(objs objects) nft.Elements {
 	for _, b := range s.Answering {
 		out.Add(answeringSet+timed.Suffix(b.Addr()), b.Addr().String(), strconv.Itoa(int(b.Port())))
 	}
-	return out.Elements
+	return out.Sorted()
 }
 
 // bridge renders a state as elements of the table bridge.
@@ -160,11 +160,8 @@ func (s State) bridge() nft.Elements {
 	for _, p := range s.IngressPorts {
 		out.Add(ingressPorts, ifname(p))
 	}
-	return out.Elements
+	return out.Sorted()
 }
-
-// setsOfPod is about how many sets hold an address of a pod.
-const setsOfPod = 10
 
 // rangeText writes a prefix as nft lists it: a whole address without its length.
 func rangeText(p netip.Prefix) string {
