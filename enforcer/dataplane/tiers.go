@@ -15,17 +15,18 @@ import (
 type Tiers struct {
 	// Tiers has no subjects. Its ID is a word of hexadecimal digits.
 	layout.Tiers
-	// Peers are the peers of the rules, and Entries the rules that addresses are granted for,
-	// each once, sorted.
-	Peers   []policy.Peer
-	Entries []policy.RuleID
+	// Peers are the peers of the rules, Listed those whose sets rule lists have too, and Entries the rules that
+	// addresses are granted for, each once, sorted.
+	Peers, Listed []policy.Peer
+	Entries       []policy.RuleID
 }
 
 // TierRule is one rule with its peer.
 type TierRule struct {
 	*layout.TierRule
-	Peer policy.Peer
-	sum  [sha256.Size]byte
+	Peer   policy.Peer
+	listed bool
+	sum    [sha256.Size]byte
 }
 
 // actions are those of rules that deny with an answer, by the words of policies.
@@ -38,7 +39,17 @@ func NewTierRule(peer policy.Peer, entries policy.RuleID, ports policy.PortSet, 
 	if drop {
 		r.Action = layout.Drop
 	}
-	r.sum = sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s", r.Peers, ports, r.Action, entries))
+	return r.summed(ports)
+}
+
+// NewListedRule returns a rule that accepts a peer by the set that rule lists have.
+func NewListedRule(peer policy.Peer, ports policy.PortSet) TierRule {
+	r := TierRule{TierRule: &layout.TierRule{Peers: ListPeersName(peer), Ports: Ports(ports)}, Peer: peer, listed: true}
+	return r.summed(ports)
+}
+
+func (r TierRule) summed(ports policy.PortSet) TierRule {
+	r.sum = sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s", r.Peers, ports, r.Action, r.Entries))
 	return r
 }
 
@@ -73,7 +84,11 @@ func (t *Tiers) complete(text []byte, lists ...[]TierRule) (first, second, third
 		for i := range rules {
 			r := &rules[i]
 			out[n], text = append(out[n], r.TierRule), append(text, r.sum[:]...)
-			if r.Peer.Kind != policy.PeerAnywhere {
+			switch {
+			case r.Peer.Kind == policy.PeerAnywhere:
+			case r.listed:
+				t.Listed = append(t.Listed, r.Peer)
+			default:
 				t.Peers = append(t.Peers, r.Peer)
 			}
 			if r.Entries != "" {

@@ -148,6 +148,8 @@ func tierRule(r *policy.Rule) dataplane.TierRule {
 		return dataplane.TierRule{}
 	case r.Peer.Kind == policy.PeerNames:
 		return dataplane.NewTierRule(policy.Peer{}, r.ID, r.Ports, r.Action, drop)
+	case r.Tier == policy.Namespace && r.Action == policy.Accept:
+		return dataplane.NewListedRule(r.Peer, r.Ports)
 	}
 	return dataplane.NewTierRule(r.Peer, "", r.Ports, r.Action, drop)
 }

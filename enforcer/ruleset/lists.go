@@ -13,10 +13,15 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// AskedPeers returns the peers of subjects' rule lists, sorted.
+// AskedPeers returns the peers of subjects' rule lists, and of rules that share the sets of these, sorted.
 func AskedPeers(subjects dataplane.Subjects) []policy.Peer {
 	lists, out := map[*dataplane.RuleList]bool{}, map[policy.Peer]bool{}
 	for _, s := range subjects {
+		if s.Ingress != nil {
+			for _, p := range s.Ingress.Listed {
+				out[p] = true
+			}
+		}
 		if s.Peers == nil || lists[s.Peers] {
 			continue
 		}
