@@ -123,7 +123,7 @@ func (t *Tables) Packets(id ID, counter string) (packets uint64, err error) {
 type program struct{ knftables.Interface }
 
 func (p program) Run(ctx context.Context, tx *knftables.Transaction) (err error) {
-	if commands, declared := inDeclarations(tx.String()); declared {
+	if commands, declared := inDeclarations(tx.String()); declared || len(commands) > bufferBytes {
 		err = runProgram(ctx, commands)
 	} else {
 		err = p.Interface.Run(ctx, tx)
@@ -138,12 +138,16 @@ func (p program) Run(ctx context.Context, tx *knftables.Transaction) (err error)
 	return nil
 }
 
+// bufferBytes bounds what knftables keeps a buffer for.
+const bufferBytes = 64 << 10
+
 // inDeclarations returns the commands of a transaction with the elements of its sets and maps in
 // declarations at the end: for a command that adds an element, the program reads the elements of
 // all sets of the host, also of other programs (nftables 1.0.6). declared is false without elements,
 // and if one is of a set that the transaction does not add.
 func inDeclarations(text string) (commands string, declared bool) {
 	var out, end strings.Builder
+	out.Grow(len(text))
 	sets, elements, order := map[string]string{}, map[string][]string{}, []string(nil)
 	for line := range strings.Lines(text) {
 		words := strings.SplitN(line, " ", 6) // add set FAMILY TABLE NAME {…}
@@ -154,7 +158,7 @@ func inDeclarations(text string) (commands string, declared bool) {
 				sets[of] = strings.TrimSuffix(strings.TrimSpace(line), "}")
 			case "element":
 				if sets[of] == "" {
-					return "", false
+					return text, false
 				}
 				if elements[of] == nil {
 					order = append(order, of)
