@@ -15,17 +15,17 @@ import (
 type Tiers struct {
 	// Tiers has no subjects. Its ID is a word of hexadecimal digits.
 	layout.Tiers
-	// Peers are the peers of the rules, Listed those whose sets rule lists have too, and Entries the rules that
-	// addresses are granted for, each once, sorted.
+	// Peers are the peers of the rules, Listed those of rules that are, and Entries the rules that addresses are
+	// granted for, each once, sorted.
 	Peers, Listed []policy.Peer
 	Entries       []policy.RuleID
 }
 
-// TierRule is one rule with its peer.
+// TierRule is one rule with its peer. Listed: it accepts, and asks the set of the peer that rule lists have.
 type TierRule struct {
 	*layout.TierRule
 	Peer   policy.Peer
-	listed bool
+	Listed bool
 	sum    [sha256.Size]byte
 }
 
@@ -39,17 +39,7 @@ func NewTierRule(peer policy.Peer, entries policy.RuleID, ports policy.PortSet, 
 	if drop {
 		r.Action = layout.Drop
 	}
-	return r.summed(ports)
-}
-
-// NewListedRule returns a rule that accepts a peer by the set that rule lists have.
-func NewListedRule(peer policy.Peer, ports policy.PortSet) TierRule {
-	r := TierRule{TierRule: &layout.TierRule{Peers: ListPeersName(peer), Ports: Ports(ports)}, Peer: peer, listed: true}
-	return r.summed(ports)
-}
-
-func (r TierRule) summed(ports policy.PortSet) TierRule {
-	r.sum = sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s", r.Peers, ports, r.Action, r.Entries))
+	r.sum = sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s", r.Peers, ports, r.Action, entries))
 	return r
 }
 
@@ -84,11 +74,9 @@ func (t *Tiers) complete(text []byte, lists ...[]TierRule) (first, second, third
 		for i := range rules {
 			r := &rules[i]
 			out[n], text = append(out[n], r.TierRule), append(text, r.sum[:]...)
-			switch {
-			case r.Peer.Kind == policy.PeerAnywhere:
-			case r.listed:
+			if r.Listed {
 				t.Listed = append(t.Listed, r.Peer)
-			default:
+			} else if r.Peer.Kind != policy.PeerAnywhere {
 				t.Peers = append(t.Peers, r.Peer)
 			}
 			if r.Entries != "" {

@@ -148,10 +148,12 @@ func tierRule(r *policy.Rule) dataplane.TierRule {
 		return dataplane.TierRule{}
 	case r.Peer.Kind == policy.PeerNames:
 		return dataplane.NewTierRule(policy.Peer{}, r.ID, r.Ports, r.Action, drop)
-	case r.Tier == policy.Namespace && r.Action == policy.Accept:
-		return dataplane.NewListedRule(r.Peer, r.Ports)
 	}
-	return dataplane.NewTierRule(r.Peer, "", r.Ports, r.Action, drop)
+	rule := dataplane.NewTierRule(r.Peer, "", r.Ports, r.Action, drop)
+	if rule.Listed = r.Tier == policy.Namespace && r.Action == policy.Accept && r.Peer.Kind != policy.PeerAnywhere; rule.Listed {
+		rule.Peers = dataplane.ListPeersName(r.Peer)
+	}
+	return rule
 }
 
 // listOf makes the list of a view's rules, which accept.

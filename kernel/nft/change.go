@@ -36,8 +36,7 @@ func (t *Tables) difference(w *Table) (c change) {
 	c.goneSets = missing(last.Sets, w.Sets)
 	for _, s := range c.wanted { // those of others go with their sets
 		if was, is := last.Elements[s.Name], w.Elements[s.Name]; s.Fill != Renewed && !slices.Equal(was, is) {
-			c.gone.put(s.Name, without(was, is))
-			c.fresh.put(s.Name, without(is, was))
+			c.gone[s.Name], c.fresh[s.Name] = without(was, is), without(is, was)
 		}
 	}
 	return c
@@ -49,13 +48,6 @@ func (m Elements) each(sets []*Set, do func(*knftables.Element)) {
 		for _, text := range m[s.Name] {
 			do(s.element(text))
 		}
-	}
-}
-
-// put notes elements of a set, if there are some.
-func (m Elements) put(set string, elements []string) {
-	if len(elements) > 0 {
-		m[set] = elements
 	}
 }
 

@@ -123,7 +123,7 @@ func (t *Tables) Packets(id ID, counter string) (packets uint64, err error) {
 type program struct{ knftables.Interface }
 
 func (p program) Run(ctx context.Context, tx *knftables.Transaction) (err error) {
-	if commands, declared := inDeclarations(tx.String()); declared || len(commands) > bufferBytes {
+	if commands, declared := inDeclarations(tx.String()); declared || len(commands) > 64<<10 { // knftables keeps its buffer
 		err = runProgram(ctx, commands)
 	} else {
 		err = p.Interface.Run(ctx, tx)
@@ -137,9 +137,6 @@ func (p program) Run(ctx context.Context, tx *knftables.Transaction) (err error)
 	}
 	return nil
 }
-
-// bufferBytes bounds what knftables keeps a buffer for.
-const bufferBytes = 64 << 10
 
 // inDeclarations returns the commands of a transaction with the elements of its sets and maps in
 // declarations at the end: for a command that adds an element, the program reads the elements of

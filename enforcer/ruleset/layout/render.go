@@ -3,6 +3,7 @@ package layout
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -48,7 +49,13 @@ type Memo struct {
 	mode    Mode
 	layouts []*nft.Layout
 	objects objects
-	members nft.Elements // of objects
+	members map[string]members
+}
+
+// members are those of a set of peers, as elements.
+type members struct {
+	PeerSet
+	nft.Elements
 }
 
 // Layouts are the tables without a state.
@@ -68,11 +75,18 @@ func (memo *Memo) Layouts(m Mode) (out []nft.Table) {
 // Render returns the tables that hold a state.
 func (memo *Memo) Render(m Mode, s State) []nft.Table {
 	out := memo.Layouts(m)
-	before := memo.objects
-	memo.objects = s.objects(before)
-	memo.members = memo.objects.members(before, memo.members)
+	memo.objects = s.objects(memo.objects)
 	out[0].Chains, out[0].Sets, out[0].Elements = memo.objects.chains, memo.objects.sets, s.inet(memo.objects)
-	maps.Copy(out[0].Elements, memo.members)
+	kept := map[string]members{}
+	for _, p := range memo.objects.peers {
+		m := memo.members[p.Name]
+		if m.Elements == nil || !reflect.DeepEqual(m.PeerSet, p) {
+			m = members{p, p.elements()}
+		}
+		kept[p.Name] = m
+		maps.Copy(out[0].Elements, m.Elements)
+	}
+	memo.members = kept
 	out[1].Elements = s.bridge()
 	if m.HasGrants {
 		out[2].Elements = s.net()

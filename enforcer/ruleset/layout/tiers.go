@@ -287,36 +287,15 @@ func (m elements) tiers(s State, objs objects) {
 	}
 }
 
-// members are the elements of sets of peers, of those before where they are equal.
-func (o *objects) members(before objects, were nft.Elements) nft.Elements {
-	out, was := elements{nft.Elements{}}, map[string]PeerSet{}
-	for _, p := range before.peers {
-		was[p.Name] = p
+// elements are the members as elements of the sets.
+func (p *PeerSet) elements() nft.Elements {
+	m, name := elements{nft.Elements{}}, peersPrefix+p.Name+"-"
+	m.addrs(name, p.Addrs)
+	m.prefixes(name, p.Networks)
+	for _, at := range p.Ports {
+		m.Add(name+timed.Suffix(at.Addr), at.Addr.String(), at.Protocol.String(), strconv.Itoa(int(at.Port)))
 	}
-	for _, p := range o.peers {
-		name := peersPrefix + p.Name + "-"
-		if b, there := was[p.Name]; there && b.sameMembers(p) {
-			for _, f := range families {
-				if all := were[name+f.suffix]; all != nil {
-					out.Elements[name+f.suffix] = all
-				}
-			}
-			continue
-		}
-		m := elements{nft.Elements{}}
-		m.addrs(name, p.Addrs)
-		m.prefixes(name, p.Networks)
-		for _, at := range p.Ports {
-			m.Add(name+timed.Suffix(at.Addr), at.Addr.String(), at.Protocol.String(), strconv.Itoa(int(at.Port)))
-		}
-		maps.Copy(out.Elements, m.Sorted())
-	}
-	return out.Elements
-}
-
-// sameMembers tells whether two sets have the same members.
-func (p *PeerSet) sameMembers(o PeerSet) bool {
-	return slices.Equal(p.Addrs, o.Addrs) && slices.Equal(p.Networks, o.Networks) && slices.Equal(p.Ports, o.Ports)
+	return m.Sorted()
 }
 
 // TierChains returns what Earlier.TierChains is after the state was in force.
