@@ -85,29 +85,27 @@ func (k kernel) elements(_ context.Context, id ID, s *Set) (out []string, err er
 	var bounds []wire.Bound
 	types := s.types()
 	err = k.dump(unix.NFT_MSG_GETSETELEM, wire.FamilyNumbers[knftables.Family(id.Family)], func(attrs []byte) {
-		for _, list := range nfattr.All(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS) {
-			nfattr.Each(list, func(_ int, element []byte) {
-				flags := nfattr.Find(element, unix.NFTA_SET_ELEM_FLAGS)
-				key := nfattr.Find(element, unix.NFTA_SET_ELEM_KEY, unix.NFTA_DATA_VALUE)
-				switch {
-				case wire.IsCatchAll(flags):
-					out = append(out, wire.CatchAllKey)
-				case s.Fill == Ranges:
-					addr, _ := netip.AddrFromSlice(key)
-					bounds = append(bounds, wire.Bound{Addr: addr, End: nfattr.Uint32(flags)&unix.NFT_SET_ELEM_INTERVAL_END != 0})
-				default:
-					words, left := wire.Decode(key, types)
-					e := strings.Join(words, nextWord)
-					if value := nfattr.Find(element, unix.NFTA_SET_ELEM_DATA, unix.NFTA_DATA_VALUE); value != nil {
-						words, _ = wire.Decode(value, left)
-						e += toValue + strings.Join(words, nextWord)
-					} else if to := nfattr.Find(element, unix.NFTA_SET_ELEM_DATA, unix.NFTA_DATA_VERDICT, unix.NFTA_VERDICT_CHAIN); to != nil {
-						e += toValue + "goto " + nfattr.String(to)
-					}
-					out = append(out, e)
+		nfattr.Each(nfattr.Find(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_ int, element []byte) {
+			flags := nfattr.Find(element, unix.NFTA_SET_ELEM_FLAGS)
+			key := nfattr.Find(element, unix.NFTA_SET_ELEM_KEY, unix.NFTA_DATA_VALUE)
+			switch {
+			case wire.IsCatchAll(flags):
+				out = append(out, wire.CatchAllKey)
+			case s.Fill == Ranges:
+				addr, _ := netip.AddrFromSlice(key)
+				bounds = append(bounds, wire.Bound{Addr: addr, End: nfattr.Uint32(flags)&unix.NFT_SET_ELEM_INTERVAL_END != 0})
+			default:
+				words, left := wire.Decode(key, types)
+				e := strings.Join(words, nextWord)
+				if value := nfattr.Find(element, unix.NFTA_SET_ELEM_DATA, unix.NFTA_DATA_VALUE); value != nil {
+					words, _ = wire.Decode(value, left)
+					e += toValue + strings.Join(words, nextWord)
+				} else if to := nfattr.Find(element, unix.NFTA_SET_ELEM_DATA, unix.NFTA_DATA_VERDICT, unix.NFTA_VERDICT_CHAIN); to != nil {
+					e += toValue + "goto " + nfattr.String(to)
 				}
-			})
-		}
+				out = append(out, e)
+			}
+		})
 	}, text(unix.NFTA_SET_ELEM_LIST_TABLE, id.Name), text(unix.NFTA_SET_ELEM_LIST_SET, s.Name))
 	for _, r := range wire.Ranges(bounds) {
 		out = append(out, r.String())

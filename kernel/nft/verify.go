@@ -218,9 +218,7 @@ func (t *Tables) contents(ctx context.Context, id ID, want *contents) (*contents
 		if err != nil {
 			return nil, err
 		}
-		if s.Fill == Renewed {
-			found = slices.DeleteFunc(found, func(text string) bool { return text == s.Renewed })
-		}
+		found = slices.DeleteFunc(found, func(text string) bool { return text == s.Renewed })
 		if s.Fill == Ranges {
 			found = merged(found)
 		}
