@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -233,5 +234,28 @@ func TestTiers(t *testing.T) {
 	}
 	if with := of(policy.View{Rules: policytest.Rules(rules[2:3]...)}); with.Isolated || with.Tiers != nil {
 		t.Errorf("with an audited rule alone: %+v", with)
+	}
+}
+
+// TestIngressSharesSets: what accepts by a NetworkPolicy asks the sets of rule lists, whose members change with those of
+// egress; what an ordered rule denies asks a set of its own.
+func TestIngressSharesSets(t *testing.T) {
+	peer := policy.Peer{Kind: policy.PeerPods, Key: "pods"}
+	admin := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ingress: true, Peer: peer, Ports: policy.AnyPort}
+	accept := &policy.Rule{Tier: policy.Namespace, Action: policy.Accept, Ingress: true, Peer: peer, Ports: "tcp/80"}
+	anywhere := &policy.Rule{Tier: policy.Namespace, Action: policy.Accept, Ingress: true, Peer: policy.Peer{Kind: policy.PeerAnywhere}, Ports: "tcp/81"}
+	v := &policy.View{Pod: policytest.Pod("web", "10.1.0.5"), Index: policy.NewIndex(nil, 0), Ingress: &policy.Ingress{
+		Rules: policytest.Rules(admin, accept, anywhere), NetworkPolicies: []string{"shop/np"},
+	}}
+	s := policy.NewSnapshot(policy.Snapshot{Views: []*policy.View{v}}, []policy.Pod{v.Pod}, nil)
+	subjects := Of(s, Placement{}, NewLists())
+	in := subjects[v.Pod.PodRef].Ingress
+	if in.Admin[0].Peers != dataplane.PeersName(peer) || in.Accepts[0].Peers != dataplane.ListPeersName(peer) || in.Accepts[1].Peers != "" {
+		t.Errorf("rules ask %q, %q and %q", in.Admin[0].Peers, in.Accepts[0].Peers, in.Accepts[1].Peers)
+	}
+	for what, got := range map[string][]policy.Peer{"ordered": in.Peers, "listed": in.Listed, "asked": ruleset.AskedPeers(subjects)} {
+		if !slices.Equal(got, []policy.Peer{peer}) {
+			t.Errorf("%s are %v", what, got)
+		}
 	}
 }
