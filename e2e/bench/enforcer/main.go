@@ -41,6 +41,7 @@ func goals() []ground.Goal {
 			ground.Goal{Figure: "restart.ready_ms", State: grantsState + d.state, Value: 400},
 			ground.Goal{Figure: "agent.rss_mib", State: nodeState + d.state, Value: 50},
 			ground.Goal{Figure: "agent.rss_mib", State: grantsState + d.state, Value: 80},
+			ground.Goal{Figure: "agent.rss_mib", State: scaleState + ", changed" + d.state, Value: 110},
 			ground.Goal{Figure: "grant.latency_p99_us", Peer: quiet, Rate: churnRate, State: churnState + d.state, Value: 5000},
 			ground.Goal{Figure: "reuse.lost_connections", State: reuseState + d.state, Value: 0},
 		)

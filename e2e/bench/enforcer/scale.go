@@ -38,23 +38,16 @@ func (b *bench) scale(dataplane, state string) {
 	for _, c := range scaleChanges {
 		files[c.name+".yaml"] = c.manifest(0)
 	}
-	for i := range scalePolicies {
-		if i != 77 {
-			files["policies.yaml"] += scalePolicy(i, 0)
+	all := func(number, but int, manifest func(i, turn int) string) string { // each change has a file of its own
+		var b strings.Builder
+		for i := range number {
+			if i != but {
+				b.WriteString(manifest(i, 0))
+			}
 		}
+		return b.String()
 	}
-	var remote, local strings.Builder
-	for i := range remotePods {
-		if i != 777 {
-			remote.WriteString(remotePod(i, 0))
-		}
-	}
-	for i := range maxPods {
-		if i != 33 {
-			local.WriteString(localPod(i, 0))
-		}
-	}
-	files["remote.yaml"], files["local.yaml"] = remote.String(), local.String()
+	files["policies.yaml"], files["remote.yaml"], files["local.yaml"] = all(scalePolicies, 77, scalePolicy), all(remotePods, 777, remotePod), all(maxPods, 33, localPod)
 	for i := range namespaces {
 		files["namespaces.yaml"] += fmt.Sprintf("---\napiVersion: v1\nkind: Namespace\nmetadata: {name: ns-%d, labels: {team: team-%d}}\n", i, i%7)
 	}
