@@ -13,6 +13,8 @@ import (
 type Failsafe struct {
 	// Name tells the row from others for people. Name and Ports are of one row alone.
 	Name string
+	// In: sources of what arrives. Out: destinations of what leaves.
+	In, Out bool
 	// Networks are masked, sorted, and each there once; an IPv4 network is not mapped.
 	Networks []netip.Prefix
 	// Ports are nil for every protocol. A protocol without ports has 0 to 65535.

@@ -13,11 +13,45 @@ type Node struct {
 	Labels map[string]string
 	// Addrs are its own addresses, sorted.
 	Addrs []netip.Addr
+	// Interfaces are those of rules that name none: with an address of the Node's status or a default
+	// route, sorted.
+	Interfaces []string
 	// Failsafes come before the rules.
 	Failsafes []Failsafe
 	// Missing tells which failsafes are not known, "" for none. While there are such, the node accepts
 	// no policies.
 	Missing string
+}
+
+// Traffic is the traffic that rules for the node are about.
+type Traffic uint8
+
+// The kinds of traffic.
+const (
+	// Local is connections of and to the sockets of the node, by their first packets.
+	Local Traffic = iota
+	// Forwarded is connections that the node forwards, by their first packets.
+	Forwarded
+	// BeforeNAT is the first packets of connections that arrive, before Services are translated.
+	BeforeNAT
+	// Untracked is packets of and to the node before connection tracking.
+	Untracked
+)
+
+// String returns the word of the API.
+func (t Traffic) String() string {
+	return [...]string{"Local", "Forwarded", "BeforeNAT", "Untracked"}[t]
+}
+
+// TrafficRules are the rules for a node by traffic, each list in order. A rule is of no tier.
+type TrafficRules struct{ Local, Forwarded, BeforeNAT, Untracked Directions }
+
+// Directions are the rules for one traffic: for what arrives, and for what leaves.
+type Directions struct{ Ingress, Egress []*Rule }
+
+// Of returns the rules for one traffic.
+func (r *TrafficRules) Of(t Traffic) *Directions {
+	return [...]*Directions{&r.Local, &r.Forwarded, &r.BeforeNAT, &r.Untracked}[t]
 }
 
 // NodeRef returns the reference of a node. No pod has it.

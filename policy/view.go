@@ -55,7 +55,10 @@ type View struct {
 	Pod Pod
 	// Node is set in the view of the node itself. Then Pod is NodeRef with the addresses
 	// NodeSubjects, and there is no Namespace tier.
-	Node      *Node
+	Node *Node
+	// Traffic are all rules of a view of the node. Those for egress of Local are Rules.Admin too: of them
+	// alone names are decided.
+	Traffic   *TrafficRules
 	Enforced  bool      // at least one enforcing policy selects the pod: it is default-deny
 	Denied    Denied    // the strictest of the enforcing policies
 	Unmatched Unmatched // the strictest of the enforcing policies
