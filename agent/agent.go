@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	a.kernel.Inject = a.injector.Send
 	wanted := enforcerConfig(config)
-	wanted.Attached, wanted.Reprepare = a.attached, func() { a.rollout.Reconfigure() }
+	wanted.Attached, wanted.EnforceNetworkPolicies, wanted.Reprepare = a.attached, o.EnforceNetworkPolicies, func() { a.rollout.Reconfigure() }
 	if a.enforce, err = enforcer.New(wanted, a.kernel.Kernel, nil, a.log); err != nil {
 		return err
 	}
@@ -124,9 +124,12 @@ func (a *agent) openKernel(ctx context.Context) error {
 	return err
 }
 
-// deviations names the kernel objects that are not as wanted.
+// deviations names the kernel objects that are not as wanted, and why they are not repaired.
 func (a *agent) deviations() (objects []string) {
 	for _, d := range a.enforce.Deviations() {
+		if d.Error != "" {
+			d.Object += " (" + d.Error + ")"
+		}
 		objects = append(objects, d.Object)
 	}
 	return objects

@@ -80,7 +80,7 @@ func (a *agent) engineOf(in *rollout.State, p policy.PodRef) *explain.Engine {
 func (a *agent) statusOf(node string, r rollout.Status) console.Status {
 	s := console.Status{
 		Node: node, Version: a.o.Version, Snapshot: r.Number(), Failing: r.Failing, Waiting: r.Waiting, Files: r.State.Files, Problems: r.Problems,
-		Dataplane:       a.kernel.dataplane,
+		Dataplane: a.kernel.dataplane, Enforce: a.o.enforce(),
 		NetworkPolicies: len(r.State.Input.NetworkPolicies), RemotePods: len(r.State.Input.Remote), Enforcer: a.enforce.Status(), Proxy: a.proxy.Stats().Proxy,
 	}
 	s.InSync = r.InSync() && len(s.Enforcer.Deviations) == 0

@@ -18,7 +18,7 @@ func (a *agent) facts() metrics.Facts {
 	r := a.rollout.Status()
 	f := metrics.Facts{
 		Version: a.o.Version, Dataplane: a.kernel.dataplane, Ready: a.health.Ready() == nil, Snapshot: r.Number(), Problems: r.Problems, Findings: a.findings(),
-		NetworkPolicies: len(r.State.Input.NetworkPolicies), RemotePods: len(r.State.Input.Remote),
+		EnforceNetworkPolicies: a.o.EnforceNetworkPolicies, NetworkPolicies: len(r.State.Input.NetworkPolicies), RemotePods: len(r.State.Input.Remote),
 		Enforcer: a.enforce.Status(), Proxy: a.proxy.Stats(), Upstreams: a.proxy.Upstreams(),
 		Denied: metrics.Denied{Flows: a.denials.Totals(), Over: a.denials.Over(), Lost: a.packets.Lost()},
 	}

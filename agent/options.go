@@ -3,6 +3,8 @@ package agent
 import (
 	"log/slog"
 	"net/netip"
+
+	"github.com/namegate/namegate/console"
 )
 
 // Options are the parameters of a node's agent.
@@ -35,6 +37,14 @@ type Options struct {
 	// EnforceNetworkPolicies enforces NetworkPolicies in both directions, for every pod of the node.
 	EnforceNetworkPolicies bool
 	Log                    *slog.Logger
+}
+
+// enforce is EnforceNetworkPolicies as users write it.
+func (o *Options) enforce() string {
+	if o.EnforceNetworkPolicies {
+		return console.EnforceAll
+	}
+	return console.EnforceSelected
 }
 
 // Cluster is the agent's connection to its cluster.

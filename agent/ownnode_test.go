@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -152,11 +153,19 @@ func TestOwnNodeOnly(t *testing.T) {
 }
 
 // TestEnforceNetworkPolicies: the option reaches the source, which then reads the pods of other nodes that it needs.
-// Conditions say nothing of another engine then.
+// Conditions say nothing of another engine then, and the Lease of the node says which NetworkPolicies are enforced.
 func TestEnforceNetworkPolicies(t *testing.T) {
 	for _, all := range []bool{false, true} {
+		leases := make(chan string, 10)
 		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
+			case r.Method == http.MethodPost && path.Base(r.URL.Path) == "leases":
+				if lease, _ := io.ReadAll(r.Body); strings.Contains(string(lease), "namegate-node-n1") { // not that of the election
+					leases <- string(lease)
+				}
+				http.Error(w, "", http.StatusConflict)
+			case r.Method == http.MethodPost || strings.Contains(r.URL.Path, "/leases/"):
+				http.NotFound(w, r)
 			case r.FormValue("sendInitialEvents") != "":
 				http.Error(w, "", http.StatusBadRequest) // it lists then
 			case r.FormValue("watch") != "":
@@ -187,6 +196,13 @@ func TestEnforceNetworkPolicies(t *testing.T) {
 			a.cluster.mu.Lock()
 			diff.Equal(t, all, len(a.cluster.state.NetworkPolicies) == 0, "conditions know no NetworkPolicies")
 			a.cluster.mu.Unlock()
+			reported := make(chan error, 1)
+			go func() {
+				reported <- a.cluster.report(ctx, func() []status.Finding { return nil }, func() ([]policy.Problem, bool) { return nil, true })
+			}()
+			lease := <-leases
+			diff.Equal(t, all, strings.Contains(strings.ReplaceAll(lease, `\"`, `"`), `"enforce":"All"`), "the Lease", lease)
+			defer func() { fatal.If(t, <-reported) }()
 		case <-ctx.Done():
 			t.Error("the source has no state")
 		}

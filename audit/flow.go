@@ -82,8 +82,8 @@ type Flow struct {
 	Reason FlowReason
 	// Rule is the rule that decides, with ReasonRule alone.
 	Rule *policy.Rule
-	// Policies are the FQDNNetworkPolicies that select the pod, "namespace/name"; of connections to it the
-	// NetworkPolicies that isolate it.
+	// Policies are the FQDNNetworkPolicies that select the pod, "namespace/name"; where none of these is enforced, and of
+	// connections to it, the NetworkPolicies that isolate it.
 	Policies []string
 	// Count is how many there were that the kernel handed over.
 	Count uint64

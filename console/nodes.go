@@ -17,6 +17,8 @@ type NodeReport struct {
 	Version string    `json:"version"`
 	InSync  bool      `json:"inSync"`
 	Renewed time.Time `json:"renewed"`
+	// Enforce says which NetworkPolicies the agent enforces, "" where it is of a version that does not report it.
+	Enforce string `json:"enforce,omitempty"`
 	// Silent: the agent has not renewed the Lease in time.
 	Silent bool `json:"silent,omitempty"`
 }

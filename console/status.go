@@ -8,6 +8,12 @@ import (
 	"github.com/namegate/namegate/stats"
 )
 
+// The values of Enforce, as the chart's networkPolicy.enforce has them.
+const (
+	EnforceSelected = "Selected"
+	EnforceAll      = "All"
+)
+
 // Status is the state of an agent and its problems: the answer to StatusPath.
 type Status struct {
 	Node     string `json:"node,omitempty"`
@@ -26,6 +32,8 @@ type Status struct {
 	Away *Away `json:"apiServerAway,omitempty"`
 	// Paths are the selected pods whose queries do not reach the agent.
 	Paths []FailedPath `json:"failedPaths,omitempty"`
+	// Enforce says which NetworkPolicies the agent enforces.
+	Enforce string `json:"enforce"`
 	// NetworkPolicies and RemotePods are the numbers of known objects.
 	NetworkPolicies int            `json:"networkPolicies"`
 	RemotePods      int            `json:"remotePods"`

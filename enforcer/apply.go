@@ -237,6 +237,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot, names
 		return nil, err
 	}
 	e.recheckRemoved(s, last, subjects)
+	e.recheckRemote(s, subjects)
 	e.snapshot, e.plan, e.recovered = s, subjects, recoveredState{}
 	e.committed.Store(true)
 	e.noteRenewing(s)

@@ -22,6 +22,7 @@ const (
 	fromRepair    = "repair"    // repairs that failed
 	fromHeartbeat = "heartbeat" // interception that is not renewed
 	fromSwitch    = "switch"    // what the other dataplane left
+	fromBridges   = "bridges"   // what netfilter does not see
 )
 
 // drift is what deviates now. It has a lock of its own: probes ask for it while a write

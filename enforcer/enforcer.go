@@ -62,6 +62,9 @@ type Config struct {
 	// Attached tells whether the network of a pod that has an address is still set up; nil: it
 	// never is. It is asked where no interface is known for the address.
 	Attached func(netip.Addr) bool
+	// EnforceNetworkPolicies: NetworkPolicies are to hold for every pod, so a bridge that netfilter does not see
+	// is a deviation.
+	EnforceNetworkPolicies bool
 	// Reprepare has the caller prepare and commit its last snapshot again.
 	Reprepare func()
 }

@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -68,15 +69,25 @@ func (e *Enforcer) findGateways(bridged bool) {
 	e.gateways = slices.Compact(e.gateways)
 }
 
-// warnUnseen says when netfilter begins or ends to miss what crosses a bridge.
+// errUnseen says what to do where netfilter misses what crosses bridges.
+var errUnseen = errors.New("netfilter does not see what crosses the bridge of pods: nothing is denied between these pods; load br_netfilter and set " +
+	"net.bridge.bridge-nf-call-iptables=1 and net.bridge.bridge-nf-call-ip6tables=1")
+
+// warnUnseen says when netfilter begins or ends to miss what crosses a bridge, which deviates from EnforceNetworkPolicies.
+// What netfilter sees is judged all the same: else another program that changes a parameter of the kernel would
+// open every pod.
 func (e *Enforcer) warnUnseen(bridged bool) {
 	filtered, err := e.k.Links.BridgesFiltered()
 	unseen := bridged && err == nil && !filtered
 	if unseen && !e.unseen {
-		e.log.Error("netfilter does not see what crosses bridges: policies are not enforced between pods of one bridge; load br_netfilter and set " +
-			"net.bridge.bridge-nf-call-iptables=1 and net.bridge.bridge-nf-call-ip6tables=1")
+		e.log.Error("policies do not hold between pods of one bridge", "error", errUnseen)
 	}
 	e.unseen = unseen
+	var refused []string
+	if unseen && e.cfg.EnforceNetworkPolicies {
+		refused = []string{"networkPolicy.enforce All"}
+	}
+	e.drift.report(fromBridges, e.now(), errUnseen, refused...)
 }
 
 // warnRefused says of which addresses nothing is accepted since the last look.

@@ -235,8 +235,9 @@ func TestABlindBridgeIsSaid(t *testing.T) {
 	w.links.SetBlind(true)
 	web := pod("web", "10.1.0.5", "allow")
 	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
-	if got := w.e.Status().Unseen; len(got) != 1 || got[0] != addr("10.1.0.5") {
-		t.Errorf("unseen %v", got)
+	w.clock.Pass(2 * deviationGrace)
+	if s := w.e.Status(); len(s.Unseen) != 1 || s.Unseen[0] != addr("10.1.0.5") || len(s.Deviations) != 0 {
+		t.Errorf("unseen %v, deviations %v", s.Unseen, s.Deviations)
 	}
 	// What leaves the bridge has no port that iptables could see.
 	w.answer(web, "www.example.org", 60, "192.0.2.1")
@@ -257,7 +258,9 @@ func TestABlindBridgeIsSaid(t *testing.T) {
 // TestBlindnessToIngressIsSaid: what is said of pods whose connections are judged holds for those to which they are.
 func TestBlindnessToIngressIsSaid(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newNode(t)
+	w.cfg.EnforceNetworkPolicies = true
+	w.restart()
 	w.links.SetShared(addr("10.1.0.5"), "br-int")
 	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "br0", Port: "port6"})
 	w.links.SetBlind(true)
@@ -271,4 +274,12 @@ func TestBlindnessToIngressIsSaid(t *testing.T) {
 	diff.Equal(t, "[10.1.0.6]", fmt.Sprint(s.Unseen), "on a blind bridge")
 	diff.Equal(t, "[10.1.0.7]", fmt.Sprint(s.Homeless), "without a home")
 	diff.Equal(t, 0, s.Selected, "isolated")
+	w.clock.Pass(2 * deviationGrace)
+	all := w.e.Deviations()
+	if len(all) != 1 || all[0].Object != "networkPolicy.enforce All" || !strings.Contains(all[0].Error, "load br_netfilter and set net.bridge.bridge-nf-call-iptables=1") {
+		t.Errorf("it is not as wanted: %+v", all)
+	}
+	w.links.SetBlind(false)
+	w.reconcile()
+	diff.Equal(t, 0, len(w.e.Deviations()), "where netfilter sees again")
 }

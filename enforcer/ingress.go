@@ -160,15 +160,51 @@ func isolatedAddrs(subjects dataplane.Subjects) map[netip.Addr]bool {
 	return out
 }
 
-// movedAddrs returns the addresses of this node's pods that are not theirs any more.
+// movedAddrs returns the addresses of a snapshot's pods that are not theirs any more.
 func movedAddrs(was, is *policy.Snapshot) (out []netip.Addr) {
-	for _, a := range plan.Known(was) {
-		ref, _ := was.Pod(a)
-		if now, _ := is.Pod(a); now != ref {
-			out = append(out, a)
+	for _, p := range was.Pods() {
+		for _, a := range p.IPs {
+			ref, known := was.Pod(a)
+			if now, _ := is.Pod(a); known && now != ref {
+				out = append(out, a)
+			}
 		}
 	}
 	return out
+}
+
+// recheckRemote rechecks the connections from addresses of pods of other nodes that are not theirs any more: the next pod
+// of such an address may have a connection's source port too.
+func (e *Enforcer) recheckRemote(s *policy.Snapshot, subjects dataplane.Subjects) {
+	if e.snapshot == nil || !haveIngress(subjects) {
+		return
+	}
+	was, is := e.snapshot.Remote, s.Remote // mostly one pod differs, and they have one order
+	for len(was) > 0 && len(is) > 0 && was[0] == is[0] {
+		was, is = was[1:], is[1:]
+	}
+	for len(was) > 0 && len(is) > 0 && was[len(was)-1] == is[len(is)-1] {
+		was, is = was[:len(was)-1], is[:len(is)-1]
+	}
+	type owned struct {
+		pod  policy.PodRef
+		addr netip.Addr
+	}
+	owns := map[owned]bool{}
+	for _, p := range is {
+		for _, a := range p.IPs {
+			owns[owned{p.PodRef, a}] = true
+		}
+	}
+	var moved []netip.Addr
+	for _, p := range was {
+		for _, a := range p.IPs {
+			if !owns[owned{p.PodRef, a}] && (s.RemoteNamespaces == nil || slices.Contains(s.RemoteNamespaces, p.Namespace)) {
+				moved = append(moved, a)
+			}
+		}
+	}
+	e.flows.RecheckLater(flows.PolicyChanged, moved)
 }
 
 // mayReach tells whether the rules for ingress of a subject allow a connection of a pod of this node, or of another

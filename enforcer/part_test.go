@@ -3,12 +3,15 @@ package enforcer
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/intercept"
+	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -192,6 +195,49 @@ func TestAFailureClosesTheComingPodsAlone(t *testing.T) {
 	if w.dials("10.1.0.5", "192.0.2.9", 25) || w.dials("10.1.0.6", "192.0.2.9", 25) || len(w.e.closed) > 0 {
 		t.Errorf("after the Commit a pod is open; closed %v", w.e.closed)
 	}
+}
+
+// TestNextPodOfAnotherNode: the next pod of an address inherits no connection to a pod with rules for ingress, also where
+// it is of another node. A pod that changes keeps its connections, and so does one that is not read any more.
+func TestNextPodOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	for name, whole := range map[string]bool{"members of peers alone": false, "a whole snapshot": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nextPodOfAnotherNode(t, whole)
+		})
+	}
+}
+
+// nextPodOfAnotherNode is for one way to commit.
+func nextPodOfAnotherNode(t *testing.T, whole bool) {
+	w := newWorld(t)
+	in := netpol("in")
+	in.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	in.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"good": "yes"}}}}}}
+	clients := map[string]conntrack.Flow{}
+	after := func(what string, read []string, unknown bool, remote []*policy.Pod, open string) {
+		t.Helper()
+		input := compile.Input{Pods: []policy.Pod{pod("web", "10.1.0.5", "in")}, Remote: remote, RemoteNamespaces: read, PeersUnknown: unknown, NetworkPolicies: []*networkingv1.NetworkPolicy{in}, EnforceNetworkPolicies: true}
+		w.e.complete = w.e.complete && !whole
+		fatal.If(t, w.rollOut(w.compiler.Compile(input)))
+		w.clock.Pass(packetGrace)
+		w.recheck()
+		for name, f := range clients {
+			diff.Equal(t, strings.Contains(open, name), w.admitted(f), what+": the connection of", name, "is admitted")
+		}
+	}
+	first, second, third := far("first", "10.2.0.1", "good"), far("second", "10.2.0.2", "good"), far("third", "10.2.0.3", "good")
+	after("at first", nil, false, []*policy.Pod{first, second, third}, "")
+	for name, from := range map[string]string{"first": "10.2.0.1:1001", "second": "10.2.0.2:1001", "third": "10.2.0.3:1001"} {
+		clients[name] = w.track(from, "10.1.0.5:80")
+	}
+	after("a pod changes", nil, false, []*policy.Pod{first, far("second", "10.2.0.2"), third}, "first second third")
+	after("another pod is gone", nil, false, []*policy.Pod{second, third}, "second third")
+	after("a pod has the address of another", nil, false, []*policy.Pod{far("fourth", "10.2.0.2"), third}, "third")
+	after("pods are not known", nil, true, nil, "third")
+	after("pods are known again", nil, false, []*policy.Pod{third}, "third")
+	after("the namespace is not read", []string{"other"}, false, nil, "third")
 }
 
 // TestAPodThatWaitsKeepsItsClients: connections to a pod that waits for names stay admitted at further changes.

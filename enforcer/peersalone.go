@@ -20,6 +20,7 @@ func (e *Enforcer) peersAlone(s *policy.Snapshot) bool {
 // commitPeers is Commit for such a snapshot.
 func (e *Enforcer) commitPeers(ctx context.Context) error {
 	e.recheckLost(e.plan, e.snapshot, e.coming)
+	e.recheckRemote(e.coming, e.plan)
 	if err := e.flows.Record(); err != nil {
 		return err
 	}

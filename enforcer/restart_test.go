@@ -16,8 +16,10 @@ import (
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 func TestRestartTakesGrantsOver(t *testing.T) {
@@ -58,6 +60,44 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 	}
 	w.expire(540 * time.Second)
 	diff.Equal(t, 0, w.e.Status().Grants, "grants after all deadlines")
+}
+
+// TestAnotherHoldMovesNoDeadline: an agent that keeps grants for another time after their deadlines takes these over as
+// they are, also from an agent that only took them over itself.
+func TestAnotherHoldMovesNoDeadline(t *testing.T) {
+	t.Parallel()
+	eachPlane(t, func(t *testing.T, plane string) {
+		w := newWorldOn(t, plane)
+		p := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
+		cluster := clusterPolicy(t, "zone", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept, matches: [{name: b.test}]}]}")
+		start := func() {
+			in := compile.Input{Pods: []policy.Pod{p}, Policies: []*v1alpha1.FQDNNetworkPolicy{pol("allow", "tcp/443 a.test")}, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}}
+			fatal.If(t, w.rollOut(w.compiler.Compile(in)))
+		}
+		start()
+		w.answer(p, "a.test", 600, "192.0.2.1 2001:db8::1")
+		byRule := w.grants(w.snap, p.PodRef, "b.test", 600, "192.0.2.2 2001:db8::2")
+		byRule[0].Rule = w.snap.Views[0].Rules.Admin[0].ID
+		fatal.If(t, granttest.Grant(context.Background(), w.e.grants, byRule))
+		want := w.e.grants.ListGrants(p.PodRef)
+		diff.Equal(t, 4, len(want), "grants")
+		for _, hold := range []time.Duration{0, 90 * time.Second, 90 * time.Second, 20 * time.Minute, DefaultHold} {
+			w.clock.Pass(10 * time.Second)
+			w.cfg.Hold = hold
+			w.restart()
+			start()
+			got := w.e.grants.ListGrants(p.PodRef)
+			diff.Equal(t, len(want), len(got), "grants with a hold of", hold)
+			for i := range min(len(want), len(got)) {
+				if moved := got[i].Until.Sub(want[i].Until); moved.Abs() > 2*time.Second {
+					t.Errorf("with a hold of %v the deadline of %s is %v later", hold, got[i].Addr, moved)
+				}
+			}
+			if found, err := w.e.grants.Verify([]policy.RuleID{byRule[0].Rule}); err != nil || len(found) > 0 {
+				t.Errorf("with a hold of %v deviate %v, %v", hold, found, err)
+			}
+		}
+	})
 }
 
 func TestRestartRecoversGrants(t *testing.T) {

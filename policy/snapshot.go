@@ -58,6 +58,10 @@ type Snapshot struct {
 	// PeerSets are the peer sets of the views' rules, sorted by peer. A set that is
 	// unchanged since the compiler's last snapshot is the same pointer.
 	PeerSets []*PeerSet
+	// Remote are the pods of other nodes that are known as peers alone. Those of RemoteNamespaces, nil for every
+	// namespace, are all known.
+	Remote           []*Pod
+	RemoteNamespaces []string
 
 	pods      []Pod
 	byAddr    map[netip.Addr]*View
@@ -140,7 +144,7 @@ func (s *Snapshot) PeerSet(p Peer) *PeerSet {
 	return s.PeerSets[i]
 }
 
-// SameButPeers tells whether two snapshots differ only in their PeerSets, Number and
+// SameButPeers tells whether two snapshots differ only in their PeerSets, Remote, Number and
 // Problems.
 func (s *Snapshot) SameButPeers(o *Snapshot) bool {
 	return s != nil && o != nil && slices.Equal(s.Views, o.Views) &&

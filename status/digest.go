@@ -31,8 +31,9 @@ type digest struct {
 	Findings []entry `json:"findings"`
 	// More counts the entries without room.
 	More int `json:"more,omitempty"`
-	// Version and InSync are those of the agent, for `kubectl namegate status`.
+	// Version, Enforce and InSync are those of the agent, for `kubectl namegate status`.
 	Version string `json:"version,omitempty"`
+	Enforce string `json:"enforce,omitempty"`
 	InSync  bool   `json:"inSync"`
 }
 

@@ -80,7 +80,7 @@ func leaseName(node string) string {
 func (l *nodeLease) sync(ctx context.Context, findings []Finding) bool {
 	now := l.now()
 	d := digestOf(findings)
-	d.Version = l.o.Version
+	d.Version, d.Enforce = l.o.Version, l.o.Enforce
 	if s := l.state.Load(); s != nil {
 		d.InSync = s.InSync
 	}

@@ -24,7 +24,7 @@ type setClock struct{ now time.Time }
 
 func nodeLeaseOf(t *testing.T, client *fake.Clientset) (*nodeLease, *setClock) {
 	clock := &setClock{at(0)}
-	r, err := New(Options{Client: client, Dynamic: newPolicyServer(t), Namespace: "namegate", Node: "n1", Identity: "agent-1", Log: silent})
+	r, err := New(Options{Client: client, Dynamic: newPolicyServer(t), Namespace: "namegate", Node: "n1", Identity: "agent-1", Version: "v1", Enforce: "All", Log: silent})
 	fatal.If(t, err)
 	r.now = func() time.Time { return clock.now }
 	return newNodeLease(r), clock
@@ -54,7 +54,7 @@ func TestNodeLeaseIsComplete(t *testing.T) {
 	lease := theLease(t, c)
 	d, err := decodeDigest(lease.Annotations[FindingsAnnotation])
 	fatal.If(t, err)
-	if len(d.Findings) != 1 || d.Findings[0].Policy != "shop/web" {
+	if len(d.Findings) != 1 || d.Findings[0].Policy != "shop/web" || d.Version != "v1" || d.Enforce != "All" {
 		t.Errorf("%+v", d)
 	}
 	owners := lease.OwnerReferences

@@ -33,7 +33,8 @@ type Options struct {
 	DaemonSet string // the agents'
 	// Endpoint is where agents serve DNS, for NetworkPolicies that open it in another engine.
 	Endpoint []netip.Prefix
-	Version  string // of the agent, for its Lease
+	// Version and Enforce are the agent's version and which NetworkPolicies it enforces, for its Lease.
+	Version, Enforce string
 	// Nodes: the agents enforce policies for nodes.
 	Nodes bool
 	// Uninstalling tells whether Namegate is being removed: then nothing is written

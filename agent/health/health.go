@@ -30,8 +30,8 @@ type Health struct {
 	inForce bool      // the first snapshot is
 	failing string    // why the latest snapshot is not in force
 	probed  time.Time // when the proxy last answered itself
-	// deviations returns the kernel objects that are not as wanted; nil before there is a
-	// kernel.
+	// deviations returns the kernel objects that are not as wanted, each with the reason in words; nil before
+	// there is a kernel.
 	deviations func() []string
 }
 

@@ -79,6 +79,7 @@ func (e emitter) facts(f Facts) {
 	}
 	e.gauge("snapshot", "The number of the snapshot in force, counted from the agent's start.", float64(f.Snapshot))
 	e.problems(f.Problems)
+	e.flag("enforces_all_networkpolicies", "1 where the agent is to enforce NetworkPolicies in both directions for every pod.", f.EnforceNetworkPolicies)
 	e.gauge("networkpolicies", "Known NetworkPolicies of all namespaces.", float64(f.NetworkPolicies))
 	e.gauge("remote_pods", "Known pods of other nodes that are peers of NetworkPolicies.", float64(f.RemotePods))
 	pods := podsByReason(f.Findings)

@@ -17,6 +17,8 @@ type Facts struct {
 	APIServerAway *bool // nil without an API server
 	Snapshot      uint64
 	Problems      []policy.Problem
+	// EnforceNetworkPolicies: for every pod of the node.
+	EnforceNetworkPolicies bool
 	// NetworkPolicies counts the known ones, RemotePods the pods of other nodes that are
 	// read for them.
 	NetworkPolicies, RemotePods int

@@ -86,7 +86,7 @@ func ptr[T any](v T) *T { return &v }
 // that dashboards and alerts use.
 func TestMetrics(t *testing.T) {
 	f := Facts{Version: "dev", Dataplane: stats.Dataplane{Name: "iptables", Variant: "nft"},
-		Ready: true, InSync: true, APIServerAway: ptr(false), Snapshot: 3, BrokenFiles: ptr(29),
+		Ready: true, InSync: true, EnforceNetworkPolicies: true, APIServerAway: ptr(false), Snapshot: 3, BrokenFiles: ptr(29),
 		Problems:  []policy.Problem{{Reason: "Invalid"}, {Reason: "AddressConflict"}, {Reason: "AddressConflict"}, {Reason: "Strange"}},
 		Findings:  findings(status.IPVS, 31),
 		Upstreams: []upstream.Status{{Zone: ".", Up: 32, Down: 33}},
@@ -150,7 +150,7 @@ func busyFacts(t *testing.T) Facts {
 	for i := range f.Denied.Flows {
 		f.Denied.Flows[i].Count = 1
 	}
-	f.NetworkPolicies, f.RemotePods = 1, 1
+	f.EnforceNetworkPolicies, f.NetworkPolicies, f.RemotePods = true, 1, 1
 	raise(reflect.ValueOf(&f.Enforcer).Elem())
 	f.Enforcer.Deviations = []stats.Deviation{{Object: "heartbeat"}}
 	f.Enforcer.AtBound = []string{"shop/a"}

@@ -257,6 +257,9 @@ func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, reached netip.
 	}
 	if view != nil {
 		f.Workload, f.Policies = view.Workload, view.Policies
+		if at.verdict == audit.Denied && !view.Enforced && len(view.NetworkPolicies) > 0 {
+			f.Policies = view.NetworkPolicies
+		}
 	}
 	f.Names, f.Reason = d.explain(view, at, by)
 	if by != nil && (by.Tier != policy.Namespace || by.Action == policy.Deny) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/audit"
@@ -247,5 +248,19 @@ func TestDeniedWhereNamesDoNotLead(t *testing.T) {
 		w.denials.take(w.packet(nflog.PrefixReached, "a", "tcp", "192.0.2.77:8443"))
 		w.denied("a", "tcp", "198.51.100.1:443")
 		w.expect("denied a tcp 198.51.100.1:443 " + reason + " x1 [web.example.org by shop/allow web.example.org]")
+	}
+}
+
+// TestPoliciesOfADenial: where no policy of Namegate's own is enforced for a pod, NetworkPolicies deny its connections.
+func TestPoliciesOfADenial(t *testing.T) {
+	for mode, want := range map[string][]string{"": {"shop/closed"}, "audit": {"shop/closed"}, "enforce": {"shop/allow"}} {
+		w := newWorld(t)
+		a := policy.Pod{PodRef: policytest.Ref("a"), IPs: []netip.Addr{at["a"]}, Labels: map[string]string{"closed": "yes", "mode": mode}}
+		w.snap = compile.New().Compile(compile.Input{
+			Pods: []policy.Pod{a}, NetworkPolicies: []*networkingv1.NetworkPolicy{policytest.NetworkPolicy("closed")}, EnforceNetworkPolicies: true,
+			Policies: []*v1alpha1.FQDNNetworkPolicy{fqdnPolicy("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443"), fqdnPolicy("watch", "audit", v1alpha1.EnforcementAudit, "web.example.org:443")},
+		})
+		w.denied("a", "tcp", "198.51.100.1:80")
+		diff.Error(t, want, w.lines[0].Policies, "policies of a denial of a pod with the label mode="+mode)
 	}
 }

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,11 +16,16 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/netpolicyfor"
+	"github.com/namegate/namegate/policy/peers"
 )
 
-// Answer is what policies say to a question of a pod: the explanation from facts that are made of
+// Answer is what policies say to a question about a pod: the explanation from facts that are made of
 // manifests.
-type Answer struct{ explain.Explanation }
+type Answer struct {
+	explain.Explanation
+	// Direction is that of the rules that decide, "egress" or "ingress", of a question with From.
+	Direction string `json:"direction,omitempty"`
+}
 
 // Allowed tells whether the pod may.
 func (a Answer) Allowed() bool { return a.Verdict == explain.Allowed }
@@ -29,7 +35,11 @@ func (a Answer) passes() bool { return a.Verdict != explain.Denied }
 
 // String returns the answer for people, in one line.
 func (a Answer) String() string {
-	return console.Safe(fmt.Sprintf("%s to %s: %s: %s", a.Pod, a.To, a.Verdict, a.Reason))
+	asked := a.Pod + " to " + a.To
+	if a.From != "" {
+		asked = a.From + " to " + a.Pod + " on " + a.To
+	}
+	return console.Safe(fmt.Sprintf("%s: %s: %s", asked, a.Verdict, a.Reason))
 }
 
 // lines returns the answer for people: below its line the rules, the notes, and what to do.
@@ -80,7 +90,7 @@ func madeUp(namespace string, set labels.Set) Pod {
 	if len(set) > 0 {
 		name += " with " + set.String()
 	}
-	return Pod{policy.Pod{PodRef: policy.PodRef{Namespace: namespace, Name: name, UID: "labels"}, Labels: set}, "", nil}
+	return Pod{Pod: policy.Pod{PodRef: policy.PodRef{Namespace: namespace, Name: name, UID: "labels"}, Labels: set}}
 }
 
 // NodeWith returns a made-up node with labels "role=edge", as the subject of a question.
@@ -112,11 +122,26 @@ func (p *Pod) name() string {
 // queried the name. The name's addresses, and the guard against rebinding, are unknown to
 // manifests.
 func (m *Manifests) Ask(pod Pod, to explain.Target, o Options) Answer {
-	in := m.input()
-	if in.Pods = []policy.Pod{pod.Pod}; pod.isNode() {
-		in.Pods, in.Node = nil, &policy.Node{Name: pod.Name, Labels: pod.Labels}
+	if !pod.isNode() {
+		return m.ask(&pod, to, o, m.snapshot(o, pod))
 	}
+	in := m.input(o)
+	in.Pods, in.Node = nil, &policy.Node{Name: pod.Name, Labels: pod.Labels}
 	return m.ask(&pod, to, o, compile.New().Compile(in))
+}
+
+// snapshot compiles the manifests for pods.
+func (m *Manifests) snapshot(o Options, pods ...Pod) *policy.Snapshot {
+	in := m.input(o)
+	in.Pods, in.Namespaces = nil, maps.Clone(in.Namespaces)
+	for i := range pods {
+		p := &pods[i]
+		in.Pods, in.Namespaces[p.Namespace] = append(in.Pods, p.Pod), m.namespaceLabels(p.Namespace)
+	}
+	for name, addrs := range m.nodeAddrs {
+		in.Nodes = append(in.Nodes, peers.Node(name, m.Nodes[name], addrs))
+	}
+	return compile.New().Compile(in)
 }
 
 // ask is Ask by a snapshot that has the pod.
@@ -129,7 +154,7 @@ func (m *Manifests) ask(pod *Pod, to explain.Target, o Options, snap *policy.Sna
 	if f.Asked != nil {
 		name = f.Asked.Left
 	}
-	a := Answer{explain.Explain(explain.Question{To: asked}, f)}
+	a := Answer{Explanation: explain.Explain(explain.Question{To: asked}, f)}
 	if a.Pod, a.To = pod.name(), to.String(); a.Verdict == explain.OnceAsked {
 		a.Verdict = explain.Allowed // the question is about a pod that has queried the name
 	}
@@ -138,6 +163,9 @@ func (m *Manifests) ask(pod *Pod, to explain.Target, o Options, snap *policy.Sna
 	}
 	if pod.isNode() {
 		a.Notes = append(a.Notes, "destinations that the node needs are allowed in any case")
+	}
+	if v := f.View; a.Allowed() && v != nil && len(v.NetworkPolicies) > 0 && !v.ImpliesDNS() {
+		a.Notes = append(a.Notes, "the pod's rules decide about its DNS queries too: ask for its resolver, such as by -n kube-system --labels k8s-app=kube-dns --from NAMESPACE/POD --to 53/udp")
 	}
 	if pattern, err := fqdn.ParseExact(name.String()); a.Allowed() && err == nil && guarded(pattern) != "" {
 		a.Notes = append(a.Notes, guarded(pattern))

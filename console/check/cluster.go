@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
@@ -50,7 +51,7 @@ var (
 	servedNetworkPolicies = servedKind{schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, false, "NetworkPolicies"}
 	servedPods            = servedKind{schema.GroupVersionResource{Version: "v1", Resource: "pods"}, false, "the pods of policies and rules (SelectsNothing, HostNetwork, ServicePort, NamedPort)"}
 	servedServices        = servedKind{schema.GroupVersionResource{Version: "v1", Resource: "services"}, false, "Services (NoService, ServicePort, ServiceAddress)"}
-	servedNamespaces      = servedKind{schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, true, "labels of namespaces (SelectsNothing of cluster policies)"}
+	servedNamespaces      = servedKind{schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, true, "labels of namespaces (SelectsNothing of cluster policies, answers with --from)"}
 	servedNodes           = servedKind{schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, true, "the nodes of policies for nodes (SelectsNothing)"}
 	servedWorkloads       = []servedKind{
 		{schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, false, deploymentsDecide},
@@ -106,10 +107,10 @@ func (m *Manifests) ReadCluster(ctx context.Context, api API, namespaces []strin
 		return refused
 	}
 	more := []servedKind{servedNetworkPolicies, servedPods, servedServices}
-	if ofCluster {
+	if ofCluster || len(o.From) > 0 {
 		more = append(more, servedNamespaces)
 	}
-	if namespaces == nil && slices.ContainsFunc(m.Policies, func(p *Policy) bool { return p.Nodes != nil }) {
+	if namespaces == nil && slices.ContainsFunc(m.Policies, func(p *Policy) bool { return p.Nodes != nil }) || slices.ContainsFunc(o.From, func(f explain.From) bool { return f.Node != "" }) {
 		more = append(more, servedNodes)
 	}
 	_, err = r.kinds(ctx, more...)

@@ -73,7 +73,7 @@ func TestStandardPolicies(t *testing.T) {
 	if r := m.Report(m.Lint(Options{}), nil); r.ClusterPolicies != 1 || m.Skipped["crd.antrea.io/v1beta1 ClusterNetworkPolicy"] != 1 {
 		t.Errorf("%s, skipped %v", r.Summary(), m.Skipped)
 	}
-	if in := m.input(); len(in.ClusterNetworkPolicies) != 1 || len(in.ClusterPolicies) != 0 {
+	if in := m.input(inCluster); len(in.ClusterNetworkPolicies) != 1 || len(in.ClusterPolicies) != 0 {
 		t.Errorf("the compiler gets %+v", in)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/peers"
 )
@@ -75,7 +74,7 @@ func (m *Manifests) Enforce(id string, pods []Pod, questions []explain.Target, o
 		pods = []Pod{sample}
 	}
 	t := &Trial{Policy: id}
-	before, after := m.snapshot(pods), then.snapshot(pods)
+	before, after := m.snapshot(o, pods...), then.snapshot(o, pods...)
 	for i := range pods {
 		pod := &pods[i]
 		if pod.HostNetwork || !m.selects(p, pod) {
@@ -95,16 +94,6 @@ func (m *Manifests) Enforce(id string, pods []Pod, questions []explain.Target, o
 		}
 	}
 	return t, nil
-}
-
-// snapshot compiles the manifests for pods.
-func (m *Manifests) snapshot(pods []Pod) *policy.Snapshot {
-	in := m.input()
-	in.Pods = nil
-	for i := range pods {
-		in.Pods = append(in.Pods, pods[i].Pod)
-	}
-	return compile.New().Compile(in)
 }
 
 // enforced makes one Audit policy of m enforce, in a copy of it. It returns the policy, and a

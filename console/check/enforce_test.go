@@ -90,7 +90,7 @@ func TestEnforceTwin(t *testing.T) {
 		}
 		changed := 0
 		for i, pod := range today.Pods {
-			before, after := today.snapshot(today.Pods[i:i+1]), then.snapshot(today.Pods[i:i+1])
+			before, after := today.snapshot(inCluster, today.Pods[i]), then.snapshot(inCluster, today.Pods[i])
 			for _, q := range questionsOf(before, after, pod.PodRef) {
 				a, b := today.Ask(pod, q, inCluster), then.Ask(pod, q, inCluster)
 				passes, isChange := changes[b.Pod+" "+b.To]

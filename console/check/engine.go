@@ -39,14 +39,15 @@ func (m *Manifests) limited() (namespaces []string) {
 	return slices.Compact(namespaces)
 }
 
-// forEngine says what a policy needs from another engine, "" without a sign that there is one.
-func (m *Manifests) forEngine(conditions []metav1.Condition, policies ...*netpolicyfor.Policy) string {
+// forEngine says what a policy needs from another engine, "" without a sign that there is one. Where Namegate is
+// the engine, that is the condition alone.
+func (l *linter) forEngine(conditions []metav1.Condition, policies ...*netpolicyfor.Policy) string {
 	var needed []*networkingv1.NetworkPolicy
 	engine := meta.IsStatusConditionTrue(conditions, dnsBlocked)
 	for _, p := range policies {
-		others := m.networkPoliciesOf(p.Namespace)
+		others := l.networkPoliciesOf(p.Namespace)
 		of := p.Beside(others, netpolicyfor.Endpoint())
-		engine = engine || slices.ContainsFunc(of, func(n *networkingv1.NetworkPolicy) bool {
+		engine = engine || !l.EnforceNetworkPolicies && slices.ContainsFunc(of, func(n *networkingv1.NetworkPolicy) bool {
 			return slices.ContainsFunc(others, func(o *networkingv1.NetworkPolicy) bool { return o.Name == n.Name })
 		})
 		needed = append(needed, of...)

@@ -43,7 +43,7 @@ metadata: {name: "p\nq\x1b", namespace: shop}
 func TestHostileManifests(t *testing.T) {
 	m := manifests(t, hostile)
 	fatal.If(t, m.Add("a\n::error::b.yaml", []byte("kind: [")))
-	r := m.Report(m.Lint(Options{ClusterDomain: "cluster.local"}), []Answer{{explain.Explanation{Pod: "pod a\n::error::", To: "x", Verdict: "denied", Reason: "b\x1b[m"}}})
+	r := m.Report(m.Lint(Options{ClusterDomain: "cluster.local"}), []Answer{{Explanation: explain.Explanation{Pod: "pod a\n::error::", To: "x", Verdict: "denied", Reason: "b\x1b[m"}}})
 	var out bytes.Buffer
 	fatal.If(t, r.Write(&out, ""))
 	text := out.String()
@@ -88,7 +88,7 @@ func FuzzLint(f *testing.F) {
 			if err != nil || q.Addr.IsValid() {
 				continue
 			}
-			a := m.Ask(Pod{policy.Pod{PodRef: policy.PodRef{Namespace: "default", Name: "a"}}, "Pod", nil}, q, Options{ClusterDomain: "cluster.local"})
+			a := m.Ask(Pod{Pod: policy.Pod{PodRef: policy.PodRef{Namespace: "default", Name: "a"}}, Kind: "Pod"}, q, Options{ClusterDomain: "cluster.local"})
 			if !a.Allowed() && a.Verdict != explain.Denied && a.Verdict != explain.WouldDeny || a.Reason == "" {
 				t.Errorf("%+v", a)
 			}

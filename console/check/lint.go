@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -18,6 +19,10 @@ import (
 type Options struct {
 	// ClusterDomain is what names of the cluster end in, "cluster.local".
 	ClusterDomain string
+	// EnforceNetworkPolicies as compile.Input has it.
+	EnforceNetworkPolicies bool
+	// From are the sources of questions: ReadCluster reads what they need.
+	From []explain.From
 	// Log, unless nil, has what pods queried: names that nothing resolved, and shared addresses.
 	Log *Log
 }
@@ -131,7 +136,7 @@ func (m *Manifests) policies(ofCluster bool) (n int) {
 
 // together finds what policies cannot do together, or for a pod that they select.
 func (l *linter) together() {
-	in := l.input()
+	in := l.input(l.Options)
 	in.Pods = unlike(in.Pods)
 	for _, p := range l.Policies {
 		if p.own != nil && len(l.Pods) == 0 {
@@ -186,9 +191,9 @@ func unlike(pods []policy.Pod) (some []policy.Pod) {
 }
 
 // input returns the compiler's input from the manifests.
-func (m *Manifests) input() compile.Input {
+func (m *Manifests) input(o Options) compile.Input {
 	// Agents may or may not enforce policies for nodes; the manifests are checked as if they did.
-	in := compile.Input{Node: &policy.Node{Name: "any"}, Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces}
+	in := compile.Input{Node: &policy.Node{Name: "any"}, Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces, EnforceNetworkPolicies: o.EnforceNetworkPolicies}
 	for i := range m.Pods {
 		in.Pods[i] = m.Pods[i].Pod
 	}

@@ -99,6 +99,35 @@ func TestAskBesideNetworkPolicy(t *testing.T) {
 	}
 }
 
+// TestAskAlone: where NetworkPolicies are enforced alone they isolate pods that no other policy selects, the answer
+// says that rules have to allow queries, and no advice is for another engine.
+func TestAskAlone(t *testing.T) {
+	const everywhere = "  - ports: [{port: 443}]\n"
+	_, pod, _ := strings.Cut(besidePolicy, "---\n")
+	for _, c := range []struct {
+		text, to    string
+		alone       bool
+		verdict     explain.Verdict
+		says, hides string
+	}{
+		{pod + aNetworkPolicy("a", everywhere), "www.example.org:80", false, explain.Allowed, "no policy selects the pod", "DNS queries"},
+		{pod + aNetworkPolicy("a", everywhere), "www.example.org:80", true, explain.Denied, "no match of the pod's policies covers the name", "DNS queries"},
+		{pod + aNetworkPolicy("a", everywhere), "www.example.org:443", true, explain.Allowed, "the pod's rules decide about its DNS queries too", "no policy selects"},
+		{besidePolicy + aNetworkPolicy("a", everywhere), "www.example.org:443", true, explain.Allowed, "allows www.example.org", "DNS queries"},
+		{besidePolicy + aNetworkPolicy("a", ""), "www.example.org:443", false, explain.Allowed, "if another engine enforces NetworkPolicies", "DNS queries"},
+		{besidePolicy + aNetworkPolicy("a", ""), "www.example.org:443", true, explain.Allowed, "covers the name", "another engine"},
+		{besidePolicy, "evil.test:443", false, explain.Denied, "no match", "isolate"},
+	} {
+		m := manifests(t, c.text)
+		q, err := explain.ParseTarget(c.to)
+		fatal.If(t, err)
+		a := m.Ask(m.PodsNamed("shop", "cart")[0], q, Options{ClusterDomain: "cluster.local", EnforceNetworkPolicies: c.alone})
+		if text := strings.Join(a.lines(), "\n"); a.Verdict != c.verdict || !strings.Contains(text, c.says) || strings.Contains(text, c.hides) {
+			t.Errorf("%s, alone %v: %s\n%s", c.to, c.alone, text, c.text)
+		}
+	}
+}
+
 // TestAnotherEngine: where a sign of another engine is, the finding has the NetworkPolicy to apply,
 // and none once it is applied.
 func TestAnotherEngine(t *testing.T) {
@@ -129,6 +158,13 @@ func TestAnotherEngine(t *testing.T) {
 		diff.Empty(t, found(policy+blocked+limits+"---\n"+text+"\n"), "it is applied")
 		if again := found(strings.Replace(policy, "port: 443", "port: 80", 1) + limits + "---\n" + text + "\n"); len(again) != 1 {
 			t.Errorf("the applied one has other ports: %v", again)
+		}
+		alone := inCluster
+		alone.EnforceNetworkPolicies = true
+		for text, want := range map[string]bool{policy + blocked + limits: true, strings.Replace(policy, "port: 443", "port: 80", 1) + limits + "---\n" + text + "\n": false} {
+			if got := slices.ContainsFunc(manifests(t, text).Lint(alone), func(f Finding) bool { return f.Reason == AnotherEngine }); got != want {
+				t.Errorf("where Namegate is the engine: %v for\n%s", got, text)
+			}
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // permissive finds NetworkPolicies that void the lists of policies, for the pods of the manifests
 // and a made-up one of each policy. Policies with pods in common have one finding for these.
 func (l *linter) permissive() {
-	in := l.input()
+	in := l.input(l.Options)
 	if len(in.NetworkPolicies) == 0 {
 		return
 	}

@@ -111,8 +111,8 @@ func voided(m *Manifests) []Finding {
 func sameAnswers(t *testing.T, want, void, got *Manifests) {
 	t.Helper()
 	o := Options{ClusterDomain: "cluster.local"}
-	open := void.snapshot(want.Pods)
-	before, after := want.snapshot(want.Pods), got.snapshot(got.Pods)
+	open := void.snapshot(inCluster, want.Pods...)
+	before, after := want.snapshot(inCluster, want.Pods...), got.snapshot(inCluster, got.Pods...)
 	verdicts := map[explain.Verdict]int{}
 	for i := range want.Pods {
 		pod := &want.Pods[i]

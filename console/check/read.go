@@ -2,11 +2,13 @@ package check
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +33,8 @@ type Manifests struct {
 	Namespaces map[string]map[string]string
 	Services   []Service
 	// Nodes are the labels of nodes.
-	Nodes map[string]map[string]string
+	Nodes     map[string]map[string]string
+	nodeAddrs map[string][]netip.Addr
 	// Skipped counts the objects of other kinds, by "apiVersion kind".
 	Skipped  map[string]int
 	findings []Finding
@@ -47,13 +50,15 @@ type Pod struct {
 	// Kind is Pod, or the kind whose template it is.
 	Kind  string
 	ports []policy.NamedPort // of its containers, those without a name too
+	addrs []netip.Addr       // of an object that an API server has written
+	node  string             // on which it runs, "" where that is not known
 }
 
 // New returns manifests of no file.
 func New() *Manifests {
 	return &Manifests{
 		Namespaces: map[string]map[string]string{}, Nodes: map[string]map[string]string{}, Skipped: map[string]int{},
-		known: map[string]place{}, pods: map[policy.PodRef]bool{},
+		nodeAddrs: map[string][]netip.Addr{}, known: map[string]place{}, pods: map[policy.PodRef]bool{},
 	}
 }
 
@@ -177,7 +182,8 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 	case p != nil:
 		m.take(p)
 	case o.Pod != nil:
-		m.pod(*o.Pod, "Pod", portsOfPod(o))
+		spec := specOfPod(o)
+		m.pod(Pod{Pod: *o.Pod, Kind: "Pod", ports: spec.ports(), node: spec.NodeName})
 	case o.APIVersion == "v1" && o.Kind == "Service" && m.service(at, o):
 	case o.APIVersion == "v1" && o.Kind == "Namespace":
 		labels := map[string]string{}
@@ -189,10 +195,13 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 	case o.APIVersion == "v1" && o.Kind == "Node" && o.Labels != nil:
 		if m.Nodes[o.Name] == nil || at.file != "" {
 			m.Nodes[o.Name] = o.Labels
+			var node corev1.Node
+			_ = json.Unmarshal(o.JSON, &node) // it was decoded once
+			m.nodeAddrs[o.Name] = policy.NodeAddrs(&node, func(int, string) {})
 		}
 	default:
 		if pod, ports, ok := template(o); ok {
-			m.pod(pod, o.Kind, ports)
+			m.pod(Pod{Pod: pod, Kind: o.Kind, ports: ports})
 			return
 		}
 		m.Skipped[o.APIVersion+" "+o.Kind]++
@@ -233,12 +242,12 @@ func nameOf(o *manifest.Object) string {
 	return kind + " " + cmp.Or(o.Namespace, metav1.NamespaceDefault) + "/" + o.Name
 }
 
-// pod takes a pod, without its addresses: they say nothing of names, and pods of
+// pod takes a pod, and keeps its addresses aside: they say nothing of names, and pods of
 // several nodes and times may share them. Its kind tells it from others of its name.
-func (m *Manifests) pod(p policy.Pod, kind string, ports []policy.NamedPort) {
-	p.IPs, p.UID = nil, kind
+func (m *Manifests) pod(p Pod) {
+	p.addrs, p.IPs, p.UID = p.IPs, nil, p.Kind
 	if !m.pods[p.PodRef] {
 		m.pods[p.PodRef] = true
-		m.Pods = append(m.Pods, Pod{p, kind, ports})
+		m.Pods = append(m.Pods, p)
 	}
 }

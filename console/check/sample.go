@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,8 +24,8 @@ type sample struct {
 }
 
 // samples returns the views of made-up pods with labels, in namespaces with labels.
-func (m *Manifests) samples(namespaces, pods []map[string]string) []sample {
-	in := m.input()
+func (l *linter) samples(namespaces, pods []map[string]string) []sample {
+	in := l.input(l.Options)
 	in.Policies, in.NetworkPolicies, in.Pods, in.Namespaces = nil, nil, nil, map[string]map[string]string{}
 	for i := range pods {
 		name := strconv.Itoa(i)
@@ -70,6 +71,11 @@ func (l *linter) denyLists() {
 // https://kubernetes.io/docs/tasks/administer-cluster/dns-debugging-resolution/ and
 // https://github.com/coredns/helm.
 var resolverLabels = []labels.Set{{"k8s-app": "kube-dns"}, {"app.kubernetes.io/name": "coredns"}}
+
+// isResolver tells whether the pod is one of the cluster's resolver.
+func (p *Pod) isResolver() bool {
+	return slices.ContainsFunc(resolverLabels, func(l labels.Set) bool { return l.AsSelector().Matches(labels.Set(p.Labels)) })
+}
 
 // resolvers finds policies that select the cluster's own resolver and deny its queries to
 // resolvers outside.

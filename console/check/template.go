@@ -22,6 +22,7 @@ type podTemplate struct {
 // podSpec is what counts of the spec of a pod.
 type podSpec struct {
 	HostNetwork                bool
+	NodeName                   string
 	Containers, InitContainers []struct {
 		RestartPolicy corev1.ContainerRestartPolicy
 		Ports         []corev1.ContainerPort
@@ -44,11 +45,11 @@ func (s *podSpec) ports() (ports []policy.NamedPort) {
 	return ports
 }
 
-// portsOfPod returns the ports of a Pod's containers.
-func portsOfPod(o *manifest.Object) []policy.NamedPort {
+// specOfPod returns the spec of a Pod.
+func specOfPod(o *manifest.Object) *podSpec {
 	var pod struct{ Spec podSpec }
 	_ = json.Unmarshal(o.JSON, &pod) // it was decoded once
-	return pod.Spec.ports()
+	return &pod.Spec
 }
 
 // template returns the pod that an object of the groups apps and batch makes, called

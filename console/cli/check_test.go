@@ -40,6 +40,20 @@ metadata: {name: cart, namespace: shop}
 spec: {template: {metadata: {labels: {app: cart}}}}
 `
 
+const closed = checked + `---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: closed, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: cart}}
+  ingress: # none beside
+  - from: [{ipBlock: {cidr: 198.51.100.0/24}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: till, namespace: shop}
+`
+
 const nodes = `apiVersion: namegate.io/v1alpha1
 kind: ClusterFQDNNetworkPolicy
 metadata: {name: workers}
@@ -77,6 +91,21 @@ func TestCheckCommand(t *testing.T) {
 		{"a policy on trial that changes nothing", strings.Replace(checked, "spec:\n", "spec:\n  enforcement: Audit\n", 1), []string{"-", "--enforce", "shop/out", "--labels", "app=x", "--to", "a.test:80"}, 0,
 			"shop/out enforced: 0 pods, 0 connections compared: 0 denied that pass today, 0 allowed that are denied today\n", ""},
 		{"a policy that enforces", checked, []string{"-", "--enforce", "shop/out"}, 5, "", "namegate: --enforce: the policy shop/out is not an Audit policy; no policy of the manifests is\n"},
+		{"from an address, denied", closed, []string{"-", "--pod", "shop/cart", "--to", "80", "--from", "192.0.2.1", "--enforce-network-policies"}, 1,
+			"192.0.2.1 to deployment shop/cart on 80/tcp: denied: ingress: NetworkPolicies isolate the pod for ingress, and none of their rules allows 192.0.2.1\n", ""},
+		{"from an address, allowed", closed, []string{"-", "-n", "shop", "--labels", "app=cart", "--to", "80", "--from", "198.51.100.1", "--enforce-network-policies"}, 0, "NetworkPolicy shop/closed (spec.ingress[0]) at stdin:23 allows 198.51.100.1\n", ""},
+		{"not enforced", closed, []string{"-", "--pod", "shop/cart", "--to", "80", "--from", "192.0.2.1"}, 0, "isolates the pod for ingress, and Namegate does not enforce that (networkPolicy.enforce: Selected): another engine may", ""},
+		{"from a pod that may not connect", closed, []string{"-", "--pod", "shop/till", "--to", "81", "--to", "icmp", "--from", "cart"}, 1,
+			"deployment shop/cart to pod shop/till on icmp: denied: egress: policies isolate the pod for egress, and none of their rules allows shop/till\n", ""},
+		{"from an unknown pod", closed, []string{"-", "--pod", "shop/cart", "--to", "80", "--from", "kart"}, 5, "", "--from: no manifest has a pod shop/kart, or a workload that makes it; write one of shop/cart, shop/till, or the address from which it connects\n"},
+		{"from a network", "", []string{"-", "--pod", "shop/cart", "--to", "80", "--from", "192.0.2.0/24"}, 2, "", `--from: "192.0.2.0/24" is a network; write one address of it, such as 192.0.2.0`},
+		{"from without a port", "", []string{"-", "--pod", "shop/cart", "--from", "till"}, 2, "", "--from asks about a port of a pod; write --pod or --labels, and --to 8080, --to 53/udp or --to icmp"},
+		{"from without a pod", "", []string{"-", "--to", "80", "--from", "till"}, 2, "", "write --pod or --labels"},
+		{"from to every port", "", []string{"-", "--pod", "shop/cart", "--to", "udp", "--from", "till"}, 2, "", `--to: "udp" has no port, which --from asks about; write one, such as 53/udp`},
+		{"from to a name", "", []string{"-", "--pod", "shop/cart", "--to", "a.test:80", "--from", "till"}, 2, "", `--to: "a.test:80" is no port; write 1 to 65535`},
+		{"from to a node", "", []string{"-", "--node", "", "--to", "80", "--from", "till"}, 2, "", "--from asks about connections to a pod; leave out --node and --enforce"},
+		{"from on trial", "", []string{"-", "--enforce", "shop/out", "--from", "till"}, 2, "", "leave out --node and --enforce"},
+		{"a setting that is none", "", []string{"-", "--enforce-network-policies=All"}, 2, "", "--enforce-network-policies"},
 		{"JSON", checked, []string{"-", "-o", "json"}, 0, `"findings": [],`, ""},
 		{"YAML", checked, []string{"-", "-o", "yaml"}, 0, "findings: []\n", ""},
 		{"no path", "", []string{}, 2, "", "namegate: nothing to check; write the path of a manifest, of a folder, or - for the standard input, or --kube for the policies of a cluster\n"},

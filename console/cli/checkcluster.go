@@ -47,14 +47,22 @@ func (c *checking) cluster(cmd *cobra.Command, m *check.Manifests) error {
 	if c.namespace == "" {
 		c.namespace = at.Namespace()
 	}
-	namespaces := []string{c.namespace}
+	namespaces, asked := []string{c.namespace}, []string{}
 	switch {
 	case c.reach.all:
 		namespaces = nil
 	case len(m.Files) > 0:
 		namespaces = m.Spaces()
-		if asked := c.pod != "" || c.ofLabels; asked && namespaces != nil && !slices.Contains(namespaces, c.namespace) {
-			namespaces = append(namespaces, c.namespace)
+	}
+	if c.pod != "" || c.ofLabels {
+		asked = append(asked, c.namespace)
+	}
+	for _, from := range c.o.From {
+		asked = append(asked, from.Namespace)
+	}
+	for _, of := range asked {
+		if namespaces != nil && of != "" && !slices.Contains(namespaces, of) {
+			namespaces = append(namespaces, of)
 		}
 	}
 	if err := m.ReadCluster(cmd.Context(), at, namespaces, c.o); err != nil {

@@ -76,6 +76,7 @@ func TestCheckCluster(t *testing.T) {
 	lost := shopCluster(t, strings.Replace(policyText, "app: cart", "app: kart", 1))
 	broken := shopCluster(t, strings.Replace(policyText, "name: www.example.org", "name: .", 1))
 	noPods, nothing := shopCluster(t, policyText, "/shop/pods"), shopCluster(t, policyText, "/fqdnnetworkpolicies")
+	noPay, noSpaces := shopCluster(t, policyText, "/pay/fqdnnetworkpolicies"), shopCluster(t, policyText, "/v1/namespaces")
 	file := filepath.Join(t.TempDir(), "p.yaml")
 	fatal.If(t, os.WriteFile(file, []byte(strings.Replace(policyText, "app: cart", "app: kart", 1)), 0o644))
 	elsewhere, noPolicy := filepath.Join(t.TempDir(), "p.yaml"), filepath.Join(t.TempDir(), "p.yaml")
@@ -98,6 +99,11 @@ func TestCheckCluster(t *testing.T) {
 		{"no right to list pods", true, []string{"--kubeconfig", noPods, "--strict"}, 0, "you may not list pods in namespace shop; ask an administrator for this permission (kubectl auth can-i list pods -n shop)\n", ""},
 		{"no right to list policies", true, []string{"--kubeconfig", nothing}, 4, "", "you may not list fqdnnetworkpolicies.namegate.io in namespace shop;"},
 		{"a connection", true, []string{"--kubeconfig", clean, "--pod", "cart-1", "--to", "www.example.org:80"}, 1, "pod shop/cart-1 to www.example.org:80/tcp: denied: \"www.example.org\" of shop/out (spec.egress[0].matches[0]) covers www.example.org on tcp/443, and not on tcp/80\n", ""},
+		{"from another namespace", true, []string{"--kubeconfig", clean, "--pod", "cart-1", "--to", "80", "--from", "pay/till"}, 5, "", "--from: the cluster does not have a pod pay/till, and no manifest has a workload that makes it; write one of shop/cart-1, or the address"},
+		{"from an address", true, []string{"--kubeconfig", clean, "--pod", "cart-1", "--to", "80", "--from", "192.0.2.1"}, 0, "192.0.2.1 to pod shop/cart-1 on 80/tcp: allowed: ingress: no policy in force has rules for connections to the pod\n", ""},
+		{"from a node", true, []string{"--kubeconfig", clean, "--pod", "cart-1", "--to", "80", "--from", "node/n1"}, 0, "node/n1 to pod shop/cart-1 on 80/tcp: allowed: ingress: processes of the pod's node always reach it", ""},
+		{"from a namespace that may not be read", true, []string{"--kubeconfig", noPay, "--pod", "cart-1", "--to", "80", "--from", "pay/till"}, 4, "", "you may not list fqdnnetworkpolicies.namegate.io in namespace pay;"},
+		{"from without the labels of namespaces", true, []string{"--kubeconfig", noSpaces, "--pod", "cart-1", "--to", "80", "--from", "cart-1"}, 0, "not checked: labels of namespaces (SelectsNothing of cluster policies, answers with --from): you may not list namespaces;", ""},
 		{"no such pod", true, []string{"--kubeconfig", clean, "--pod", "kart", "--to", "a.test"}, 5, "", "the cluster does not have a pod shop/kart"},
 		{"a file alone", true, []string{file}, 0, "1 file, 1 policy, 0 pods: 0 errors, 0 warnings\n", ""},
 		{"a file with the cluster", true, []string{file, "--kube", "--kubeconfig", clean}, 0, "p.yaml:5: warning: policy shop/out: spec.podSelector: selects no pod", ""},

@@ -36,7 +36,7 @@ func TestStatus(t *testing.T) {
 		}, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
 	}
 	api := accesstest.NewAPI(
-		lease("b", "node", `{"findings":[],"version":"v1","inSync":false}`, time.Second), lease("a", "node", `{"findings":[],"version":"v1","inSync":true,"node":"x"}`, time.Minute),
+		lease("b", "node", `{"findings":[],"version":"v1","inSync":false}`, time.Second), lease("a", "node", `{"findings":[],"version":"v1","inSync":true,"enforce":"All","node":"x"}`, time.Minute),
 		lease("c", "node", `{"version":"v1","inSync":true}`, 4*time.Minute), lease("d", "node", "?", 0), lease("other", "console", "", 0),
 	)
 	policyOf := func(kind, name string, conditions ...string) runtime.Object {
@@ -59,7 +59,7 @@ func TestStatus(t *testing.T) {
 	all, err := c.Status(t.Context(), "", now)
 	fatal.If(t, err)
 	nodes := []console.NodeReport{
-		{Node: "a", Version: "v1", InSync: true, Renewed: now.Add(-time.Minute)}, {Node: "b", Version: "v1", Renewed: now.Add(-time.Second)},
+		{Node: "a", Version: "v1", InSync: true, Enforce: console.EnforceAll, Renewed: now.Add(-time.Minute)}, {Node: "b", Version: "v1", Renewed: now.Add(-time.Second)},
 		{Node: "c", Version: "v1", Renewed: now.Add(-4 * time.Minute), Silent: true}, {Node: "d", Renewed: now},
 	}
 	diff.Error(t, nodes, all.Nodes)

@@ -16,16 +16,21 @@ const dnsPort = 53
 
 // address answers for an address.
 func (in *inquiry) address() {
-	a := in.to.Addr
+	a, what := in.to.Addr, in.to.Addr.String()
+	if in.f.Unresolved {
+		if p := in.podAt(a); p != nil {
+			what = p.String()
+		}
+	}
 	switch {
 	case a.IsLoopback():
 		in.settle(Allowed, "%s is the pod itself: what it sends there never leaves it", a)
 		return
 	case slices.Contains(in.f.Pod.IPs, a) && in.f.Services[a] == nil:
-		in.settle(Allowed, "%s is the pod's own address, which it may always reach", a)
+		in.settle(Allowed, "%s is the pod's own address, which it may always reach", what)
 		return
 	case slices.Contains(in.f.Resolvers, a) && in.isDNS() && in.f.View.ImpliesDNS():
-		in.settle(Allowed, "%s is a resolver: the agent answers in its place", a)
+		in.settle(Allowed, "%s is a resolver: the agent answers in its place", what)
 		return
 	}
 	names := in.seen(a)
@@ -38,13 +43,18 @@ func (in *inquiry) address() {
 		}
 	}
 	over := in.overrules(asked, func() reach { return in.reached(a) })
+	unknown := in.unknownEnd(a, r)
 	switch {
+	case unknown != nil:
+		in.unknownAddress(what, unknown)
 	case over != nil:
-		in.overruled(a.String(), over)
+		in.overruled(what, over)
 	case len(open) > 0:
 		in.settle(Allowed, "the pod asked for %s, and the address is open on %s until %s", open[0].Name, open[0].Ports, open[0].until())
 	case r.all():
-		in.permitted(a.String(), r)
+		in.permitted(what, r)
+	case in.f.Unresolved:
+		in.notReached(what, a, r)
 	case in.ledOn(a):
 		in.settle(Denied, "%s leads %s elsewhere, and no policy allows what is reached", in.serviceText(in.f.Services[a]), a)
 		in.notPermitted(a, r)

@@ -86,6 +86,8 @@ type Facts struct {
 	Engine *Engine
 	// Unresolved tells that the facts are made of manifests: no address of a name is known.
 	Unresolved bool
+	// Unknown are addresses that stand for those of pods, which manifests do not have.
+	Unknown []netip.Addr
 	// Place returns where a field of a rule's policy is written, " at file:line", "" for nowhere; nil: of none.
 	Place func(r *policy.Rule, path string) string
 }

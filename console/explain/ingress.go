@@ -26,6 +26,34 @@ type Source struct {
 	Inside string      // as of Facts
 }
 
+// From is the source of connections to a pod as a question names it.
+type From struct {
+	Addr netip.Addr
+	Node string
+	// Namespace and Name are a pod's; Namespace is "" for that of the pod that is reached.
+	Namespace, Name string
+}
+
+// ParseFrom reads an address, node/NODE, NAMESPACE/NAME or NAME. The error says what to write instead.
+func ParseFrom(s string) (f From, err error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return From{Addr: policy.CleanAddr(a)}, nil
+	}
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return f, fmt.Errorf("%q is a network; write one address of it, such as %s", s, p.Addr())
+	}
+	f.Namespace, f.Name, _ = strings.Cut(s, "/")
+	switch bare := !strings.Contains(s, "/"); {
+	case f.Namespace == "" || !bare && f.Name == "" || strings.Contains(f.Name, "/"):
+		return f, fmt.Errorf("%q is no source; write an address, NAMESPACE/NAME or NAME of a pod, or node/NODE", s)
+	case bare:
+		return From{Name: f.Namespace}, nil
+	case f.Namespace == "node":
+		return From{Node: f.Name}, nil
+	}
+	return f, nil
+}
+
 // ParsePort reads the port of a question from a source: PORT, PORT/PROTOCOL or PROTOCOL, "" for every port.
 func ParsePort(s string) (t Target, err error) {
 	port, protocol, both := strings.Cut(s, "/")
@@ -101,20 +129,21 @@ func (in *inquiry) selectingIngress() {
 func (in *inquiry) evaluateIngress(isolating []*networkingv1.NetworkPolicy) {
 	s, v := in.from, in.f.View
 	var denied netip.Addr
-	var by, deniedBy *policy.Rule
+	var by, deniedBy, unknown *policy.Rule
 	asked := 0
 	for _, from := range s.Addrs {
 		at := slices.IndexFunc(in.f.Pod.IPs, func(a netip.Addr) bool { return a.Is4() == from.Is4() })
 		if at < 0 {
 			continue
 		}
-		f := policy.Flow{Protocol: in.to.Protocol, Source: from, Reached: netip.AddrPortFrom(in.f.Pod.IPs[at], in.to.Port)}
+		f := policy.Flow{Protocol: in.to.At(from).Protocol, Source: from, Reached: netip.AddrPortFrom(in.f.Pod.IPs[at], in.to.Port)}
 		f.Dialled = f.Reached
-		if in.to.Protocol == icmp && from.Is6() {
-			f.Protocol = icmp6
-		}
 		allowed, rule := in.listIngress(&f)
-		asked++
+		if asked++; slices.Contains(in.f.Unknown, from) {
+			known := policy.StepsIngress(v, in.f.Snapshot, &f)
+			f.Source = netip.Addr{}
+			unknown = byNetwork(known, policy.StepsIngress(v, in.f.Snapshot, &f), allowed, rule)
+		}
 		switch {
 		case !allowed && !denied.IsValid():
 			denied, deniedBy = from, rule
@@ -127,21 +156,21 @@ func (in *inquiry) evaluateIngress(isolating []*networkingv1.NetworkPolicy) {
 		return
 	}
 	switch {
+	case unknown != nil:
+		in.unknownAddress(s.Text, unknown)
 	case denied.IsValid():
 		in.deniedIngress(denied, deniedBy, isolating)
 	case by == nil && len(v.Ingress.NetworkPolicies) > 0:
 		in.said.Verdict, in.said.Reason = Allowed, s.Text+" is the pod itself, which it may always reach"
 	case by == nil:
 		in.said.Verdict, in.said.Reason = Allowed, fmt.Sprintf("no rule of a cluster policy denies %s, and no NetworkPolicy isolates the pod for ingress", s.Text)
-	case by.Tier != policy.Namespace:
-		in.said.Verdict, in.said.Reason = Allowed, fmt.Sprintf("%s allows %s", in.ruleText(by), s.Text)
 	default:
-		in.said.Verdict, in.said.Reason = Allowed, fmt.Sprintf("NetworkPolicy %s (%s) allows %s", by.Policy, by.Path, s.Text)
+		in.said.Verdict, in.said.Reason = Allowed, fmt.Sprintf("%s allows %s", in.peerRuleText(by), s.Text)
 	}
 	if s.Inside == "node" {
 		in.note("%s is a node's address: connections by a NodePort or a load balancer with externalTrafficPolicy: Cluster have that of the node where they enter", s.Addrs[0])
 	}
-	if s.Pod != nil && s.Pod.Local() && !s.Pod.HostNetwork && in.sees(s.Pod.Namespace) {
+	if s.Pod != nil && s.Pod.Local() && !s.Pod.HostNetwork && !in.f.Unresolved && in.sees(s.Pod.Namespace) {
 		to := Target{Addr: in.f.Pod.IPs[0], Protocol: in.to.Protocol, Port: in.to.Port}
 		in.note("the rules of %s for egress are asked before: explain %s %s", s.Pod, s.Pod, to)
 	}
@@ -173,17 +202,21 @@ func (in *inquiry) deniedIngress(from netip.Addr, by *policy.Rule, isolating []*
 		in.said.Verdict, in.said.Reason = Unknown, fmt.Sprintf("whether %s is a pod that NetworkPolicies allow is unknown: %s", from, in.f.OtherPods)
 		return
 	}
-	why := "none of their rules allows " + what
-	if at := slices.IndexFunc(in.said.Peers, func(p Peer) bool { return p.Address == from.String() }); at >= 0 {
-		why = fmt.Sprintf("they allow %s on %s, and not%s", what, in.said.Peers[at].Ports, in.to.onPort())
-	}
-	in.said.Verdict, in.said.Reason = Denied, "NetworkPolicies isolate the pod for ingress, and "+why
+	in.said.Verdict, in.said.Reason = Denied, "NetworkPolicies isolate the pod for ingress, and "+in.unallowed(what, from)
 	at := slices.IndexFunc(isolating, func(p *networkingv1.NetworkPolicy) bool {
 		return slices.Contains(in.f.View.Ingress.NetworkPolicies, p.Namespace+"/"+p.Name)
 	})
 	if to, ok := in.sourcePeer(from); ok && at >= 0 {
 		in.writeIngress(to, isolating[at])
 	}
+}
+
+// unallowed says that the listed rules do not allow an address, which they have unless it is unknown.
+func (in *inquiry) unallowed(what string, a netip.Addr) string {
+	if at := slices.IndexFunc(in.said.Peers, func(p Peer) bool { return p.Address == "" || p.Address == a.String() }); at >= 0 {
+		return fmt.Sprintf("they allow %s on %s, and not%s", what, in.said.Peers[at].Ports, in.to.onPort())
+	}
+	return "none of their rules allows " + what
 }
 
 // sourcePeer returns what a NetworkPolicy has to allow.

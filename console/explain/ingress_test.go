@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -195,6 +196,31 @@ func TestParsePort(t *testing.T) {
 		got, err := ParsePort(text)
 		if (err != nil) != (want == "!") || err == nil && got.portText() != want {
 			t.Errorf("%q: %q, %v", text, got.portText(), err)
+		}
+	}
+}
+
+// TestParseFrom: what a source may be, and what to write in place of others.
+func TestParseFrom(t *testing.T) {
+	for text, want := range map[string]string{
+		"till": "  till", "pay/till": " pay till", "node/n1": "n1  ", "192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1",
+		"":                `"" is no source; write an address, NAMESPACE/NAME or NAME of a pod, or node/NODE`,
+		"/till":           "is no source",
+		"pay/":            "is no source",
+		"node/":           "is no source",
+		"pay/till/x":      "is no source",
+		"198.51.100.0/24": `"198.51.100.0/24" is a network; write one address of it, such as 198.51.100.0`,
+	} {
+		f, err := ParseFrom(text)
+		got := fmt.Sprint(f.Node, " ", f.Namespace, " ", f.Name)
+		if f.Addr.IsValid() {
+			got = f.Addr.String()
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want && (err == nil || !strings.Contains(got, want)) {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }

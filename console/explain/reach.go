@@ -154,6 +154,9 @@ func (in *inquiry) listed(e *end) listed {
 
 // listSteps lists the rules of steps.
 func (in *inquiry) listSteps(steps []policy.Step, e listed, ordered bool, by *policy.Rule) {
+	if slices.Contains(in.f.Unknown, e.addr) {
+		e.addr = netip.Addr{}
+	}
 	if ordered {
 		in.order(e, steps, by)
 	}
@@ -230,11 +233,17 @@ func (in *inquiry) permitted(what string, r reach) {
 		in.settle(Allowed, "%s is the pod itself%s, which it may always reach", what, where)
 	case r.by == nil:
 		in.settle(Allowed, "no rule of a cluster policy denies %s%s, and no other policy selects the pod", what, where)
-	case r.by.Tier != policy.Namespace:
-		in.settle(Allowed, "%s allows %s%s", in.ruleText(r.by), what, where)
 	default:
-		in.settle(Allowed, "NetworkPolicy %s (%s)%s allows %s%s", r.by.Policy, r.by.Path, in.place(r.by, r.by.Path), what, where)
+		in.settle(Allowed, "%s allows %s%s", in.peerRuleText(r.by), what, where)
 	}
+}
+
+// peerRuleText names a rule with peers in a sentence.
+func (in *inquiry) peerRuleText(r *policy.Rule) string {
+	if r.Tier != policy.Namespace {
+		return in.ruleText(r)
+	}
+	return fmt.Sprintf("NetworkPolicy %s (%s)%s", r.Policy, r.Path, in.place(r, r.Path))
 }
 
 // serviceText names a Service to who may see it.

@@ -109,6 +109,14 @@ func (t *Target) protocol(word string) (policy.Protocol, error) {
 	return p, nil
 }
 
+// At returns the target with an address in place of its own.
+func (t Target) At(a netip.Addr) Target {
+	if t.Addr = a; t.Protocol == icmp && a.Is6() {
+		t.Protocol = icmp6
+	}
+	return t
+}
+
 // String returns the target as ParseTarget reads it.
 func (t Target) String() string {
 	s := t.host()

@@ -101,8 +101,8 @@ func TestClusterStatusGolden(t *testing.T) {
 	shows(t, "status-cluster", func(p *Printer) error {
 		return p.ClusterStatus(&console.ClusterStatus{
 			Nodes: []console.NodeReport{
-				{Node: "node-a", Version: "v1", InSync: true, Renewed: consoletest.Noon.Add(-12 * time.Second)}, {Node: "node-b", Version: "v1", Renewed: consoletest.Noon},
-				{Node: "node-c", Renewed: consoletest.Noon.Add(-time.Hour), Silent: true},
+				{Node: "node-a", Version: "v1", InSync: true, Enforce: console.EnforceAll, Renewed: consoletest.Noon.Add(-12 * time.Second)},
+				{Node: "node-b", Version: "v1", Enforce: console.EnforceSelected, Renewed: consoletest.Noon}, {Node: "node-c", Renewed: consoletest.Noon.Add(-time.Hour), Silent: true},
 			},
 			Problems: []console.PolicyCondition{
 				{Kind: "FQDNNetworkPolicy", Namespace: "shop", Name: "base", Condition: "Accepted=False", Reason: "Invalid", Message: "a bell \a"},

@@ -70,9 +70,11 @@ func (s *status) table() *table {
 	if len(s.Enforcer.AtBound) > 0 {
 		say("at the limit of grants", yellow, "%s; their own grants end early (limits of the Corefile)", strings.Join(s.Enforcer.AtBound, ", "))
 	}
+	known := ""
 	if s.NetworkPolicies > 0 || s.Enforcer.PeerSets > 0 {
-		say("NetworkPolicies", plain, "%d, with %d peer sets of %d entries; %d pods of other nodes known", s.NetworkPolicies, s.Enforcer.PeerSets, s.Enforcer.PeerEntries, s.RemotePods)
+		known = fmt.Sprintf(": %d, with %d peer sets of %d entries; %d pods of other nodes known", s.NetworkPolicies, s.Enforcer.PeerSets, s.Enforcer.PeerEntries, s.RemotePods)
 	}
+	say("NetworkPolicies", plain, "enforce %s%s", cmp.Or(s.Enforce, "unknown"), known)
 	for _, dialled := range slices.SortedFunc(maps.Keys(s.Enforcer.Serving), netip.Addr.Compare) {
 		say("serves", plain, "%s on %s", dialled, s.Enforcer.Serving[dialled])
 	}
@@ -191,12 +193,18 @@ func (s *status) counts(say func(string, colour, string, ...any)) {
 	}
 }
 
-// ClusterStatus prints the nodes, and then what is wrong with policies.
+// shownNodes bounds a list of nodes in a sentence.
+const shownNodes = 16
+
+// ClusterStatus prints the nodes, those that do not enforce all NetworkPolicies while others do, and then what is
+// wrong with policies.
 func (p *Printer) ClusterStatus(s *console.ClusterStatus) error {
 	if !p.People() {
 		return p.Value(s)
 	}
-	t := &table{Head: []string{"NODE", "VERSION", "IN SYNC", "REPORTED"}}
+	all := slices.ContainsFunc(s.Nodes, func(n console.NodeReport) bool { return n.Enforce == console.EnforceAll })
+	var others []string
+	t := &table{Head: []string{"NODE", "VERSION", "IN SYNC", "NETWORKPOLICIES", "REPORTED"}}
 	for _, n := range s.Nodes {
 		word := cell{"yes", green}
 		switch {
@@ -205,10 +213,18 @@ func (p *Printer) ClusterStatus(s *console.ClusterStatus) error {
 		case !n.InSync:
 			word = cell{"no", red}
 		}
-		t.add(cell{n.Node, bold}, cell{text: n.Version}, word, cell{text: ago(p.Now().Sub(n.Renewed))})
+		enforce := cell{text: n.Enforce}
+		if all && n.Enforce != console.EnforceAll {
+			enforce.colour = red
+			others = append(others, n.Node)
+		}
+		t.add(cell{n.Node, bold}, cell{text: n.Version}, word, enforce, cell{text: ago(p.Now().Sub(n.Renewed))})
 	}
 	if err := t.print(p.Out, p.Colour); err != nil {
 		return err
+	}
+	if len(others) > 0 {
+		fmt.Fprintf(p.Out, "\nnot all NetworkPolicies are enforced on %s: networkPolicy.enforce is All on the other nodes\n", console.Safe(console.Listed(others, shownNodes)))
 	}
 	for _, l := range s.Left {
 		fmt.Fprintf(p.Warn, "namegate: you may not list %s, so their problems are left out\n", console.Safe(l))

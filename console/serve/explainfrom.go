@@ -1,10 +1,10 @@
 package serve
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
@@ -38,34 +38,30 @@ func (r *request) explainFrom() error {
 // source completes the source of connections to a pod: an address, node/NODE, or a pod, which the caller has to be
 // allowed to see.
 func (r *request) source(to *policy.Pod, s *explain.Source) error {
-	if a, err := netip.ParseAddr(s.Text); err == nil {
-		a = policy.CleanAddr(a)
-		s.Addrs, s.OfNode, s.Inside, s.Pod = []netip.Addr{a}, r.Own(a), r.inside(a), r.podAt(a)
+	from, err := explain.ParseFrom(s.Text)
+	switch {
+	case err != nil:
+		return console.Refuse(http.StatusBadRequest, "%v", err)
+	case from.Addr.IsValid():
+		s.Addrs, s.OfNode, s.Inside, s.Pod = []netip.Addr{from.Addr}, r.Own(from.Addr), r.inside(from.Addr), r.podAt(from.Addr)
 		return nil
-	}
-	if name, is := strings.CutPrefix(s.Text, "node/"); is {
+	case from.Node != "":
 		s.Inside = "node"
-		if s.OfNode = name == r.Node; s.OfNode {
+		if s.OfNode = from.Node == r.Node; s.OfNode {
 			return nil
 		}
-		at := slices.IndexFunc(r.Nodes, func(n *policy.Pod) bool { return n.Name == name })
+		at := slices.IndexFunc(r.Nodes, func(n *policy.Pod) bool { return n.Name == from.Node })
 		if at < 0 {
-			return console.Refuse(http.StatusNotFound, "the agent of %s does not know the addresses of the node %s; write the address from which it connects", r.Node, name)
+			return console.Refuse(http.StatusNotFound, "the agent of %s does not know the addresses of the node %s; write the address from which it connects", r.Node, from.Node)
 		}
 		s.Addrs = r.Nodes[at].IPs
 		return nil
 	}
-	namespace, name, found := strings.Cut(s.Text, "/")
-	if !found {
-		namespace, name = to.Namespace, s.Text
-	}
-	if namespace == "" || name == "" || strings.Contains(name, "/") {
-		return console.Refuse(http.StatusBadRequest, "%q is no source; write an address, NAMESPACE/NAME or NAME of a pod, or node/NODE", s.Text)
-	}
+	namespace := cmp.Or(from.Namespace, to.Namespace)
 	if err := r.may(namespace); err != nil {
 		return err
 	}
-	return r.sourcePod(namespace, name, s)
+	return r.sourcePod(namespace, from.Name, s)
 }
 
 // sourcePod completes a source that is a pod.

@@ -15,24 +15,36 @@ import (
 )
 
 // TestDeviationsAreReported: while another program has removed rules and keeps the agent from
-// a repair, the status names the table and the agent is not ready; denied connections stay
-// denied. Afterwards all is well again.
+// a repair, or keeps a bridge from netfilter, the status names the table or the setting and the agent is not ready;
+// denied connections stay denied. Afterwards all is well again.
 func TestDeviationsAreReported(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		kind   nodeKind
 		object string // in the status
+		why    string // in the readiness, too
 		loses  func(s *stage) (release func())
 	}{
-		{nodeKind{lab.Routed, iptables, "legacy"}, "IPv4 mangle chains", flushedUnderLock},
-		{nodeKind{lab.Routed, nftables, ""}, "nft table inet namegate", func(s *stage) func() { return s.ownsTable("namegate") }},
-		{nodeKind{lab.Routed, nftables, ""}, "nft table inet namegate-net", func(s *stage) func() { return s.ownsTable("namegate-net") }},
+		{nodeKind{lab.Routed, iptables, "legacy"}, "IPv4 mangle chains", "", flushedUnderLock},
+		{nodeKind{lab.Routed, nftables, ""}, "nft table inet namegate", "", func(s *stage) func() { return s.ownsTable("namegate") }},
+		{nodeKind{lab.Routed, nftables, ""}, "nft table inet namegate-net", "", func(s *stage) func() { return s.ownsTable("namegate-net") }},
+		{nodeKind{lab.Bridged, nftables, ""}, "networkPolicy.enforce All", "load br_netfilter and set net.bridge.bridge-nf-call-iptables=1", unfilteredBridge},
 	} {
 		t.Run(test.object, func(t *testing.T) {
 			t.Parallel()
-			eachKind(t, func(t *testing.T, kind nodeKind) { deviates(t, kind, test.object, test.loses) }, test.kind)
+			eachKind(t, func(t *testing.T, kind nodeKind) { deviates(t, kind, test.object, test.why, test.loses) }, test.kind)
 		})
 	}
+}
+
+// unfilteredBridge keeps the packets of a bridge from netfilter.
+func unfilteredBridge(s *stage) (release func()) {
+	s.t.Helper()
+	set := func(to string) func() {
+		return func() { fatal.If(s.t, s.Node.Sysctl("net.bridge.bridge-nf-call-iptables="+to)) }
+	}
+	set("0")()
+	return set("1")
 }
 
 // flushedUnderLock removes rules of iptables and holds the lock that writing them anew needs.
@@ -68,11 +80,11 @@ func (s *stage) ownsTable(name string) (release func()) {
 	return release
 }
 
-func deviates(t *testing.T, kind nodeKind, object string, loses func(s *stage) (release func())) {
+func deviates(t *testing.T, kind nodeKind, object, why string, loses func(s *stage) (release func())) {
 	s := newStageOf(t, kind)
 	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
 	health := t.TempDir() + "/health.sock"
-	s.agent.Use(agentBinary, append(kind.args(), "--health-socket", health)...)
+	s.agent.Use(agentBinary, append(kind.args(), "--health-socket", health, "--enforce-network-policies", "--metrics-addr", metricsAt)...)
 	s.startClient(policy("www", allowWWW))
 	s.resolve("a", "www.example.org", dns.TypeA)
 	ready := func() (string, error) {
@@ -94,10 +106,14 @@ func deviates(t *testing.T, kind nodeKind, object string, loses func(s *stage) (
 		fatal.Await(t, what+" says "+want, func() bool { return strings.Contains(ask(), want) })
 	}
 	says("readiness", func() string { out, _ := ready(); return out }, object)
-	says("the status", func() string {
+	says("readiness", func() string { out, _ := ready(); return out }, why)
+	status := func() string {
 		out, _ := s.agent.Command("status", "--socket", s.agent.Socket()).CombinedOutput()
 		return strings.Join(strings.Fields(string(out)), " ")
-	}, "not as wanted "+object+" since")
+	}
+	says("the status", status, "not as wanted "+object+" since")
+	says("the status", status, "NetworkPolicies enforce All")
+	says("/metrics", func() string { _, text, _ := s.page("/metrics"); return text }, "\nnamegate_enforces_all_networkpolicies 1\n")
 	release()
 	if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.InSync && len(st.Enforcer.Deviations) == 0 }); err != nil {
 		t.Error(err)

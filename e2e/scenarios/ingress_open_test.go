@@ -32,10 +32,10 @@ func (s *peerStage) linesToWeb(pod string) []*line {
 // replaced has another pod, with the label app=APP, take the place of one: the lab keeps the sockets.
 func (s *peerStage) replaced(name, app string) map[string]string {
 	text := s.pods[name].manifest()
-	text = strings.Replace(text, "name: "+name+"\n", "name: next\n", 1)
+	text = strings.Replace(text, "name: "+name+"\n", "name: next-"+name+"\n", 1)
 	text = strings.Replace(text, "uid: ", "uid: next-", 1)
 	text = strings.Replace(text, `app: "`+s.pods[name].labels["app"]+`"`, `app: "`+app+`"`, 1)
-	return map[string]string{"pod-" + name + ".yaml": "", "pod-next.yaml": text}
+	return map[string]string{"pod-" + name + ".yaml": "", "pod-next-" + name + ".yaml": text}
 }
 
 // TestIngressBeginsWithEgress: what a policy of Namegate's own denies is cut though rules for ingress begin with it.
@@ -97,6 +97,9 @@ func TestIngressNextSource(t *testing.T) {
 		lines := s.linesToWeb("good")
 		s.apply(s.replaced("good", "bad"))
 		s.podNext("from the next pod", lines, kept)
+		stays := []*line{s.lineTo("web", "tcp", s.Pod("farbad").Host, s.Pod("farbad").Addr4)}
+		s.apply(s.replaced("fargood", "bad"))
+		s.podNext("from the next pod of another node", kept, stays)
 	})
 }
 

@@ -84,6 +84,20 @@ func (q *Queue) Recheck(why Reason, pods []netip.Addr, peers ...netip.Addr) {
 	}
 }
 
+// RecheckLater has connections of addresses judged by the next second check: addresses that come in a second share a
+// listing. A later agent does not recheck them.
+func (q *Queue) RecheckLater(why Reason, addrs []netip.Addr) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.second) == 0 && len(addrs) > 0 {
+		q.second = []look{{q.now().Add(packetGrace), newSubjects()}}
+	}
+	for _, a := range addrs {
+		last := q.second[len(q.second)-1].subjects
+		last.why[a] = max(last.why[a], why)
+	}
+}
+
 // Run judges the connections of all subjects, and once more those of earlier subjects
 // whose second check is due, with one listing. It must follow the write of the rules that
 // judge speaks for. After an error it is to be called again. When no second check is

@@ -207,6 +207,28 @@ func TestSecondLook(t *testing.T) {
 	}
 }
 
+// TestRecheckLater: addresses that come one after the other share a listing, and are not recorded.
+func TestRecheckLater(t *testing.T) {
+	n := newNode(t)
+	n.allowed = "192.0.2.1"
+	n.open("10.1.0.5 192.0.2.2", "10.1.0.6 192.0.2.1", "10.1.0.6 192.0.2.2")
+	n.RecheckLater(PolicyChanged, nil)
+	n.RecheckLater(PolicyChanged, addrs("10.1.0.5"))
+	n.time = n.time.Add(packetGrace / 2)
+	n.RecheckLater(PolicyChanged, addrs("10.1.0.6"))
+	n.run()
+	if n.conns.Scans() != 0 || n.Due() {
+		t.Error("looked before a second is over")
+	}
+	n.time = n.time.Add(packetGrace / 2)
+	n.set("")
+	n.run()
+	if scans := n.conns.Scans(); scans != 1 || n.Due() {
+		t.Errorf("%d listings", scans)
+	}
+	n.admitted("10.1.0.6 192.0.2.1")
+}
+
 // TestASecondLookAfterAdmit: what a pod opened while no policy selected it is no new connection when one does again.
 func TestASecondLookAfterAdmit(t *testing.T) {
 	n := newNode(t)

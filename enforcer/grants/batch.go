@@ -180,7 +180,7 @@ func (t *Table) store(st *staged) {
 func (t *Table) render(g *grant, at reading) dataplane.Grant {
 	s := g.set
 	left := min(time.Duration(max(g.until(), at.now)-at.now), offsetMax)
-	out := dataplane.Grant{Addr: g.address(), Timeout: left + t.keeps(s), Due: g.until() <= at.now, Uses: g.uses}
+	out := dataplane.Grant{Addr: g.address(), Timeout: left + keeps(s.key.Rule, t.cfg.Hold), Due: g.until() <= at.now, Uses: g.uses}
 	t.comment = s.appendComment(t.comment[:0], g.reasons())
 	out.Comment = string(t.comment)
 	old := s.entries[g.addr]
@@ -197,11 +197,11 @@ func (t *Table) render(g *grant, at reading) dataplane.Grant {
 }
 
 // keeps returns how much longer than its deadline the kernel keeps a grant.
-func (t *Table) keeps(s *set) time.Duration {
-	if s.key.Rule.Lasting() {
+func keeps(rule policy.RuleID, hold time.Duration) time.Duration {
+	if rule.Lasting() {
 		return dataplane.LastingMargin
 	}
-	return max(t.cfg.Hold, renewWaitLeast) + time.Second
+	return max(hold, renewWaitLeast) + time.Second
 }
 
 // apply adds grants to one set, or removes them.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -18,7 +19,8 @@ import (
 // the next agent takes the timeout of the grant for the deadline of each name, so that a name may last as
 // long as the last one of its address. Names are in the order of their ends, the last one first, or without
 // deadlines in that of their names. Where they do not all fit, the matches are left out first. The last
-// word says that names are left out.
+// word says that names are left out. Without deadlines the comment begins with the time that the kernel keeps the grant
+// after its deadline, unless that is by usualHold: the next agent may have another hold.
 const leftOut = "..."
 
 // separator cannot occur inside a reason: names have no space. An escaped semicolon may
@@ -29,13 +31,20 @@ const separator = " ; "
 // set of a lasting rule it keeps a grant until its end.
 const unreadable = fqdn.Name("?")
 
-// namesMax bounds the names of a comment: the ID of the pod may stand before them.
-const namesMax = dataplane.CommentMax - dataplane.PodIDLen - 1
+// keptWord begins the word that says how long, in seconds, the kernel keeps a grant after its deadline. No name begins
+// with it: a name has "=" escaped.
+const keptWord = "kept="
+
+// usualHold is the outage hold of grants whose comment has neither deadlines nor that word.
+const usualHold = 10 * time.Minute
+
+// namesMax bounds the names of a comment: the ID of the pod and how long it is kept may stand before them.
+const namesMax = dataplane.CommentMax - dataplane.PodIDLen - len(" kept=86401 ")
 
 // appendComment appends the comment of a grant, which begins with the pod's ID in a set of a rule: subjects
 // share that with others.
 func (s *set) appendComment(b []byte, reasons []reason) []byte {
-	b = append(b, s.prefix...)
+	b = append(append(b, s.prefix...), s.kept...)
 	begin := len(b)
 	if len(reasons) > 1 {
 		reasons = slices.SortedFunc(slices.Values(reasons), func(a, b reason) int {
@@ -76,15 +85,22 @@ func (s *set) appendComment(b []byte, reasons []reason) []byte {
 }
 
 // parse reads the comment of a grant. whole tells whether it has all names; own is false for a grant of
-// another pod.
-func (s *set) parse(comment string) (out []reason, whole, own bool) {
+// another pod. kept is how long the kernel keeps the grant after its deadline, where the comment has none.
+func (s *set) parse(comment string) (out []reason, kept time.Duration, whole, own bool) {
 	if s.prefix != "" {
 		pod, names, found := strings.Cut(comment, " ")
 		if !found || len(pod) != dataplane.PodIDLen {
-			return nil, false, true
+			return nil, 0, false, true
 		}
 		if comment = names; pod+" " != s.prefix {
-			return nil, false, false
+			return nil, 0, false, false
+		}
+	}
+	kept = keeps(s.key.Rule, usualHold)
+	if text, found := strings.CutPrefix(comment, keptWord); found {
+		text, names, _ := strings.Cut(text, " ")
+		if n, err := strconv.ParseUint(text, 10, 32); err == nil {
+			kept, comment = time.Duration(n)*time.Second, names
 		}
 	}
 	whole = true
@@ -95,7 +111,7 @@ func (s *set) parse(comment string) (out []reason, whole, own bool) {
 			whole = false
 		}
 	}
-	return out, whole, true
+	return out, kept, whole, true
 }
 
 // untilWord begins the word of a reason that says its deadline, in whole seconds of monotonic time.

@@ -139,7 +139,7 @@ func (t *Table) recoverSet(key dataplane.GrantSet, part []dataplane.Grant, from 
 	}
 	s = t.newSet(key) // of a rule that the subject's pod does not have: it would inherit them with the rule
 	return t.apply(key, true, slices.DeleteFunc(slices.Clone(part), func(is dataplane.Grant) bool {
-		_, _, own := s.parse(is.Comment)
+		_, _, _, own := s.parse(is.Comment)
 		return own
 	}))
 }
@@ -225,7 +225,7 @@ func (g *grant) merge(r reason, now monotonic) bool {
 // readGrant returns the reasons of a grant that another agent wrote, as parse does. None lasts longer than
 // the kernel keeps the grant.
 func (t *Table) readGrant(s *set, is *dataplane.Grant, at reading) (all reasons, whole, own bool) {
-	all, whole, own = s.parse(is.Comment)
+	all, kept, whole, own := s.parse(is.Comment)
 	lasting := s.key.Rule.Lasting()
 	if !whole && own && lasting {
 		all = append(all, reason{name: unreadable})
@@ -234,12 +234,12 @@ func (t *Table) readGrant(s *set, is *dataplane.Grant, at reading) (all reasons,
 		r := &all[i]
 		switch r.renew, r.since = t.inUse != nil && !lasting, ofEarlier; {
 		case r.until == 0:
-			r.until = at.now + monotonic(is.Timeout-t.keeps(s))
+			r.until = at.now + monotonic(is.Timeout-kept)
 		case is.Timeout > 0:
 			r.until = min(r.until, at.now+monotonic(is.Timeout))
 		}
 	}
-	return all, whole, own
+	return all, whole && (s.deadlines || kept == keeps(s.key.Rule, t.cfg.Hold)), own
 }
 
 // ignoreNoSet returns an error but for one of a set that is not there.

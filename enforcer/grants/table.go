@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,7 @@ import (
 type Config struct {
 	Kernel dataplane.GrantWriter
 	Clock  Clock
-	// Hold is how much longer than its deadline the kernel keeps a grant.
+	// Hold is the outage hold.
 	Hold time.Duration
 	// InPlace: the kernel moves the deadline of a grant of the Namespace tier whose comment stays as it
 	// is, as it does that of one of a rule.
@@ -130,6 +131,7 @@ type set struct {
 	key dataplane.GrantSet
 	slot
 	prefix    string // of comments, of a set of a rule
+	kept      string // its word in comments, "" for that of usualHold
 	deadlines bool   // comments have them
 	table     *Table
 	of        *podGrants // whose held counts the entries, nil while the table does not have the set
@@ -200,6 +202,9 @@ func (t *Table) newSet(key dataplane.GrantSet) *set {
 		s.prefix = dataplane.PodID(key.Pod) + " "
 	} else {
 		s.deadlines = !t.cfg.InPlace
+	}
+	if kept := keeps(key.Rule, t.cfg.Hold); !s.deadlines && kept != keeps(key.Rule, usualHold) {
+		s.kept = keptWord + strconv.Itoa(int(kept/time.Second)) + " "
 	}
 	return s
 }

@@ -86,7 +86,10 @@ func New() *Compiler {
 // members is the same *PeerSet.
 func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	c.number++
-	s := &draft{Snapshot: policy.Snapshot{Number: c.number}}
+	s := &draft{Snapshot: policy.Snapshot{Number: c.number, Remote: in.Remote, RemoteNamespaces: in.RemoteNamespaces}}
+	if in.PeersUnknown {
+		s.RemoteNamespaces = []string{}
+	}
 	c.policies.update(c.number, in.Policies, func(p *parsed, twice bool) {
 		s.read(kindPolicy, p.ID, p.Problems, twice)
 	})

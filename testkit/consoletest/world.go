@@ -145,7 +145,7 @@ func New(node string) *World {
 		},
 	}
 	w.Trouble = map[policy.PodRef][]string{cart: {"its queries do not reach the agent"}}
-	w.Status = console.Status{Node: node, Version: "v9", InSync: true, Snapshot: 2, Audit: &console.AuditStatus{Written: 6}}
+	w.Status = console.Status{Node: node, Version: "v9", InSync: true, Snapshot: 2, Enforce: console.EnforceSelected, Audit: &console.AuditStatus{Written: 6}}
 	return w
 }
 
@@ -265,7 +265,7 @@ func Busy() console.Status {
 			Intercepting: true, PeerSets: 2, PeerEntries: 40, Bypassing: []netip.Addr{netip.MustParseAddr("10.1.0.11")}, DroppedTCP: []netip.Addr{netip.MustParseAddr("10.1.0.12")},
 			NotCut: []string{"udp 10.1.0.10:4000 to 192.0.2.1:443"}, UnreadTables: []string{"read nft table ip other: chain a, rule with handle 7: revision 9 of MARK is not known"},
 		},
-		NetworkPolicies: 3, RemotePods: 38,
+		Enforce: console.EnforceAll, NetworkPolicies: 3, RemotePods: 38,
 		Proxy: stats.Proxy{Counters: stats.Counters[uint64]{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7}, ShedZone: 8},
 		Flows: []console.FlowTotal{{Direction: "egress", Verdict: "denied", Reason: "rule", Tier: "Admin", Count: 7}, {Direction: "egress", Verdict: "denied", Reason: "unmatched", Tier: "Namespace", Count: 12},
 			{Direction: "egress", Verdict: "denied", Reason: "address", Tier: "Namespace"}, {Direction: "egress", Verdict: "would-deny", Reason: "ports", Tier: "Namespace", Count: 3},

@@ -86,7 +86,7 @@ func (w *world) rollOut(rule string) dataplane.GrantSet {
 // write has the kernel hold 192.0.2.1 for a minute in a set.
 func (w *world) write(set dataplane.GrantSet) {
 	w.t.Helper()
-	ops := []dataplane.GrantOp{{Set: set, Grants: []dataplane.Grant{{Addr: netip.MustParseAddr("192.0.2.1"), Timeout: time.Minute, Comment: "www.example.org"}}}}
+	ops := []dataplane.GrantOp{{Set: set, Grants: []dataplane.Grant{{Addr: netip.MustParseAddr("192.0.2.1"), Timeout: time.Minute, Comment: "kept=6 www.example.org"}}}}
 	w.plane.ApplyGrants(ops)
 	fatal.If(w.t, ops[0].Err)
 }

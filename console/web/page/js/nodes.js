@@ -61,6 +61,7 @@ function facts(s) {
   const rows = [
     ["in sync", s.inSync ? `yes (snapshot ${s.snapshot})` : `no (snapshot ${s.snapshot})`],
     ["dataplane", s.dataplane?.name && s.dataplane.name + (s.dataplane.variant ? ` (${s.dataplane.variant})` : "")],
+    ["NetworkPolicies", s.enforce && `enforce ${s.enforce}`],
     ["selected pods", s.enforcer?.selected !== undefined && number(s.enforcer.selected)],
     ["granted addresses", s.enforcer?.grants !== undefined && number(s.enforcer.grants)],
     ["answers", s.proxy?.cacheHits !== undefined && `${number(s.proxy.cacheHits)} from cache, ${number(s.proxy.cacheMisses)} forwarded, ${number(s.proxy.cacheStale)} stale`],
