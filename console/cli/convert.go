@@ -43,6 +43,7 @@ Namegate. What is not taken over as it is, is a line on standard error.
 			if err := check.Files(paths, interruptible(ctxOf(cmd), cmd.InOrStdin()), deep, r.Add); err != nil {
 				return err
 			}
+			r.Convert()
 			for _, n := range r.Notes {
 				fmt.Fprintln(cmd.ErrOrStderr(), console.OneLine(n.String()))
 			}

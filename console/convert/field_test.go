@@ -33,6 +33,7 @@ func TestField(t *testing.T) {
 		fatal.If(t, err)
 		var r convert.Result
 		fatal.If(t, r.Add(filepath.Base(file), text))
+		r.Convert()
 		var got strings.Builder
 		for _, n := range r.Notes {
 			got.WriteString("# " + strings.ReplaceAll(n.String(), "\n", " ") + "\n")
@@ -56,6 +57,7 @@ func TestFieldOpens(t *testing.T) {
 			fatal.If(t, err)
 			r := convert.Result{Namespace: "field"}
 			fatal.If(t, r.Add("o.json", asJSON))
+			r.Convert()
 			graded := map[convert.Grade]bool{}
 			for _, n := range r.Notes {
 				graded[n.Grade] = graded[n.Grade] || !strings.HasSuffix(n.Path, ".ingress")

@@ -22,12 +22,23 @@ type rule struct {
 	action   v1alpha1.Action
 	matches  []v1alpha1.Match
 	networks []v1alpha1.Network
+	nodes    []*metav1.LabelSelector // of policies for nodes
+	pods     []*v1alpha1.PodSubject  // the same
 	ports    []v1alpha1.Port
 }
 
-// everywhere is the destination of a rule with neither names nor networks. It keeps a rule whose
-// destinations were all left out from becoming a rule for every destination.
-func (r *rule) everywhere() bool { return len(r.matches) == 0 && len(r.networks) == 0 }
+// everywhere tells whether a rule has no peers. It keeps a rule whose peers were all left out from becoming a
+// rule for every peer.
+func (r *rule) everywhere() bool {
+	return len(r.matches) == 0 && len(r.networks) == 0 && len(r.nodes) == 0 && len(r.pods) == 0
+}
+
+// deniesAll tells whether no connection comes past the rules.
+func deniesAll(rules []rule) bool {
+	return slices.ContainsFunc(rules, func(r rule) bool {
+		return r.everywhere() && r.action == v1alpha1.ActionDeny && len(r.ports) == 0
+	})
+}
 
 // namespaced returns a policy of a namespace, which allows its rules and denies the rest.
 func (o *object) namespaced(name string, pods metav1.LabelSelector, rules []rule) *v1alpha1.FQDNNetworkPolicy {
@@ -58,30 +69,32 @@ func (o *object) ofCluster(name string, at place, namespaces, pods *metav1.Label
 		if r.action == v1alpha1.ActionDeny && len(r.matches) > 0 {
 			p.Spec.DNS.Denied = v1alpha1.UnmatchedResolve // no other system denies the query
 		}
-		p.Spec.Egress = append(p.Spec.Egress, r.cut()...)
+		for _, c := range r.cut() {
+			p.Spec.Egress = append(p.Spec.Egress, v1alpha1.ClusterEgressRule{Name: c.name, Action: c.action, Matches: c.matches, Networks: c.networks, Ports: c.ports})
+		}
 	}
 	return p
 }
 
-// cut returns the rule as rules of a cluster policy, as many as its lists need.
-func (r *rule) cut() (rules []v1alpha1.ClusterEgressRule) {
-	add := func(e v1alpha1.ClusterEgressRule) {
-		e.Name, e.Action = r.name, r.action
-		for _, e.Ports = range chunks(r.ports, cfqdnnp.MaxPorts) {
-			rules = append(rules, e)
+// cut returns the rule as several, as many as its lists need.
+func (r *rule) cut() (rules []rule) {
+	matches, networks := chunks(r.matches, cfqdnnp.MaxMatches), chunks(r.networks, cfqdnnp.MaxNetworks)
+	nodes, pods := chunks(r.nodes, 1), chunks(r.pods, 1)
+	for i := range max(len(matches), len(networks), len(nodes), len(pods)) {
+		one := rule{name: r.name, action: r.action, matches: item(matches, i), networks: item(networks, i), nodes: item(nodes, i), pods: item(pods, i)}
+		for _, one.ports = range chunks(r.ports, cfqdnnp.MaxPorts) {
+			rules = append(rules, one)
 		}
 	}
-	if r.everywhere() || len(r.matches) <= cfqdnnp.MaxMatches && len(r.networks) <= cfqdnnp.MaxNetworks {
-		add(v1alpha1.ClusterEgressRule{Matches: r.matches, Networks: r.networks})
-		return rules
-	}
-	for matches := range slices.Chunk(r.matches, cfqdnnp.MaxMatches) {
-		add(v1alpha1.ClusterEgressRule{Matches: matches})
-	}
-	for networks := range slices.Chunk(r.networks, cfqdnnp.MaxNetworks) {
-		add(v1alpha1.ClusterEgressRule{Networks: networks})
-	}
 	return rules
+}
+
+// item returns an item of a list, nil behind its end.
+func item[T any](list [][]T, i int) []T {
+	if i < len(list) {
+		return list[i]
+	}
+	return nil
 }
 
 // chunks returns parts of a list, the empty one too, of at most n items.
