@@ -22,7 +22,7 @@ Namegate. What is not taken over as it is, is a line on standard error.
 
   networking.gke.io/v1alpha1, v1alpha2, v1alpha3  FQDNNetworkPolicy
   cilium.io/v2                                    CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy
-  projectcalico.org/v3                            NetworkPolicy, GlobalNetworkPolicy
+  projectcalico.org/v3                            NetworkPolicy, GlobalNetworkPolicy, HostEndpoint
   crd.antrea.io/v1beta1, v1alpha1                 NetworkPolicy, ClusterNetworkPolicy
   networking.k8s.aws/v1alpha1                     ApplicationNetworkPolicy, ClusterNetworkPolicy
   k8s.ovn.org/v1                                  EgressFirewall

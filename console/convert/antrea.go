@@ -7,7 +7,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,16 +117,12 @@ func (o *object) antrea() {
 		name = o.namespace + "-" + o.name
 	}
 	for i := range subjects {
-		as := name
-		if i > 0 {
-			as += "-" + strconv.Itoa(i)
-		}
 		namespaces, pods, err := o.antreaSubject(&subjects[i])
 		if err != nil {
 			o.note(Failed, fmt.Sprintf("spec.appliedTo[%d]", i), "%v", err)
 			continue
 		}
-		made := o.ofCluster(as, at, namespaces, pods, rules)
+		made := o.ofCluster(numberedName(name, i), at, namespaces, pods, rules)
 		made.Spec.Denied = denied
 		o.write(made)
 	}
@@ -144,15 +139,12 @@ func (o *object) antreaNodes(p *antreaPolicy) {
 	ingress, egress := rulesOf(p.Spec.Ingress, "spec.ingress", convert), rulesOf(p.Spec.Egress, "spec.egress", convert)
 	denied := o.antreaDenied(slices.Concat(p.Spec.Ingress, p.Spec.Egress))
 	for i := range p.Spec.AppliedTo {
-		as, a := o.name, &p.Spec.AppliedTo[i]
-		if i > 0 {
-			as += "-" + strconv.Itoa(i)
-		}
+		a := &p.Spec.AppliedTo[i]
 		if a.NodeSelector == nil || len(others(a, "nodeSelector")) > 0 {
 			o.note(Failed, fmt.Sprintf("spec.appliedTo[%d]", i), "a policy for nodes is not for pods too; write another policy for them")
 			continue
 		}
-		made := o.ofNodes(as, nodeSubject{a.NodeSelector, everyInterface()}, v1alpha1.TrafficLocal, priority, ingress, egress)
+		made := o.ofNodes(numberedName(o.name, i), nodeSubject{a.NodeSelector, everyInterface()}, v1alpha1.TrafficLocal, priority, ingress, egress)
 		made.Spec.Denied = denied
 		o.write(made)
 	}

@@ -51,7 +51,8 @@ type Result struct {
 	names    map[string]bool // of the policies, with their kinds
 	objects  []*object       // what was added
 
-	failsafes bool // they are in the notes
+	hosts     []calicoHost // of Calico
+	failsafes bool         // they are in the notes
 }
 
 // Certain tells whether every object was converted, and no policy allows more than before.
@@ -119,6 +120,13 @@ func (r *Result) add(file string, line int, version, kind string, text []byte) {
 
 // Convert converts what was added: it is after all of it, because an object may depend on others.
 func (r *Result) Convert() {
+	place := func(o *object) int {
+		if o.kind == calicoHosts {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(r.objects, func(a, b *object) int { return place(a) - place(b) })
 	for _, o := range r.objects {
 		s, known := sourceOf(o.version, o.kind)
 		if o.cluster = s.cluster; !known {
@@ -128,4 +136,5 @@ func (r *Result) Convert() {
 		s.convert(o)
 	}
 	r.objects = nil
+	r.denyHosts()
 }

@@ -27,6 +27,7 @@ var upstream = map[string]struct {
 	"calicoPolicy": {calicoPolicy{}, `spec tier order ingress egress selector types serviceAccountSelector namespaceSelector doNotTrack preDNAT
 		applyOnForward performanceHints action ipVersion protocol icmp notProtocol notICMP source destination http metadata nets services ports
 		domains notNets notSelector notPorts serviceAccounts`},
+	"calicoHostEndpoint": {calicoHostEndpoint{}, `spec node interfaceName expectedIPs profiles ports`},
 	"antreaPolicy": {antreaPolicy{}, `spec tier priority appliedTo ingress egress podSelector namespaceSelector externalEntitySelector group
 		serviceAccount service nodeSelector action ports protocol port endPort sourcePort sourceEndPort protocols l7Protocols from to fqdn ipBlock
 		cidr except namespaces scope toServices name enableLogging logLabel`},

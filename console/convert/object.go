@@ -251,6 +251,7 @@ func sources() map[string]source {
 		"cilium.io CiliumClusterwideNetworkPolicy":    {"v2", true, (*object).cilium},
 		"projectcalico.org NetworkPolicy":             {"v3", false, (*object).calico},
 		"projectcalico.org GlobalNetworkPolicy":       {"v3", true, (*object).calicoGlobal},
+		"projectcalico.org " + calicoHosts:            {"v3", true, (*object).calicoHost},
 		"crd.antrea.io NetworkPolicy":                 {"v1beta1 v1alpha1", false, (*object).antrea},
 		"crd.antrea.io ClusterNetworkPolicy":          {"v1beta1 v1alpha1", true, (*object).antrea},
 		"networking.k8s.aws ApplicationNetworkPolicy": {"v1alpha1", false, (*object).aws},

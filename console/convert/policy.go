@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,10 +34,10 @@ func (r *rule) everywhere() bool {
 	return len(r.matches) == 0 && len(r.networks) == 0 && len(r.nodes) == 0 && len(r.pods) == 0
 }
 
-// deniesAll tells whether no connection comes past the rules.
-func deniesAll(rules []rule) bool {
+// decided tells whether one of the rules is for every connection, with one of the actions.
+func decided(rules []rule, actions ...v1alpha1.Action) bool {
 	return slices.ContainsFunc(rules, func(r rule) bool {
-		return r.everywhere() && r.action == v1alpha1.ActionDeny && len(r.ports) == 0
+		return r.everywhere() && len(r.ports) == 0 && slices.Contains(actions, r.action)
 	})
 }
 
@@ -108,6 +109,14 @@ func chunks[T any](list []T, n int) [][]T {
 // denyRest is the policy that denies the subject all that no other policy allows.
 func (o *object) denyRest(name string, namespaces, pods *metav1.LabelSelector) *v1alpha1.ClusterFQDNNetworkPolicy {
 	return o.ofCluster(name+"-default", place{v1alpha1.TierBaseline, cfqdnnp.MaxPriority}, namespaces, pods, []rule{{name: "default", action: v1alpha1.ActionDeny}})
+}
+
+// numberedName is the name of the part i of what becomes several policies.
+func numberedName(name string, i int) string {
+	if i == 0 {
+		return name
+	}
+	return name + "-" + strconv.Itoa(i)
 }
 
 func typeMeta(kind string) metav1.TypeMeta {
@@ -211,11 +220,15 @@ func numbered(from policyPort) (v1alpha1.Port, error) {
 
 // ownNamespace returns an error if a policy of a namespace selects another one.
 func (o *object) ownNamespace(selected *metav1.LabelSelector) error {
-	all := len(selected.MatchExpressions) == 0 && len(selected.MatchLabels) == 0
-	if o.cluster || all || o.namespace != "" && reflect.DeepEqual(selected, namespaceNamed(o.namespace)) {
+	if o.cluster || empty(selected) || o.namespace != "" && reflect.DeepEqual(selected, namespaceNamed(o.namespace)) {
 		return nil
 	}
 	return fmt.Errorf("it selects by namespace, and is a policy of one; leave the namespace out of the selector, or if it is the policy's own, write metadata.namespace or run namegate convert -n NAMESPACE")
+}
+
+// empty tells whether a selector selects everything.
+func empty(s *metav1.LabelSelector) bool {
+	return len(s.MatchExpressions) == 0 && len(s.MatchLabels) == 0
 }
 
 // portOf returns a port; 0 is every port of the protocol.
