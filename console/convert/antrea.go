@@ -144,7 +144,7 @@ func (o *object) antreaNodes(p *antreaPolicy) {
 			o.note(Failed, fmt.Sprintf("spec.appliedTo[%d]", i), "a policy for nodes is not for pods too; write another policy for them")
 			continue
 		}
-		made := o.ofNodes(numberedName(o.name, i), nodeSubject{a.NodeSelector, everyInterface()}, v1alpha1.TrafficLocal, priority, ingress, egress)
+		made := o.ofNodes(numberedName(o.name, i), nodeSubject{a.NodeSelector, []v1alpha1.Interface{"*"}}, v1alpha1.TrafficLocal, priority, ingress, egress)
 		made.Spec.Denied = denied
 		o.write(made)
 	}

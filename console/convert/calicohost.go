@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
@@ -42,11 +43,6 @@ type calicoHost struct {
 	*object
 	node, name string // of the node and of its interface
 	allows     bool   // what no policy is about
-}
-
-// automatic tells whether it has the labels of its Node.
-func (h *calicoHost) automatic() bool {
-	return h.metadata.Labels[calicoCreatedBy] != "" && h.name == "*"
 }
 
 // calicoHost reads a HostEndpoint, which becomes a part of the policies that select it.
@@ -89,32 +85,27 @@ func (r *Result) hostsOf(selector *metav1.LabelSelector) (hosts []calicoHost) {
 // hostSubjects returns the nodes of host endpoints, once for each list of interfaces. The selector that selected
 // them selects also nodes if all have the labels of their Nodes.
 func hostSubjects(hosts []calicoHost, selector *metav1.LabelSelector) (subjects []nodeSubject) {
-	if selector != nil && !slices.ContainsFunc(hosts, func(h calicoHost) bool { return !h.automatic() }) {
-		return []nodeSubject{{nodeLabels(selector), everyInterface()}}
+	if selector != nil && !slices.ContainsFunc(hosts, func(h calicoHost) bool { return h.metadata.Labels[calicoCreatedBy] == "" || h.name != "*" }) {
+		return []nodeSubject{{nodeLabels(selector), []v1alpha1.Interface{"*"}}}
 	}
 	interfaces, nodes := map[string][]string{}, map[string][]string{}
 	for _, h := range hosts {
 		interfaces[h.node] = append(interfaces[h.node], h.name)
 	}
-	for node, names := range interfaces {
+	for _, node := range slices.Sorted(maps.Keys(interfaces)) {
+		names := interfaces[node]
 		slices.Sort(names)
 		list := strings.Join(slices.Compact(names), " ")
 		nodes[list] = append(nodes[list], node)
 	}
 	for _, list := range slices.Sorted(maps.Keys(nodes)) {
-		s := nodeSubject{selector: nodesNamed(nodes[list])}
+		s := nodeSubject{selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelHostname, Operator: metav1.LabelSelectorOpIn, Values: nodes[list]}}}}
 		for name := range strings.FieldsSeq(list) {
 			s.interfaces = append(s.interfaces, v1alpha1.Interface(name))
 		}
 		subjects = append(subjects, s)
 	}
 	return subjects
-}
-
-// nodesNamed selects nodes.
-func nodesNamed(nodes []string) *metav1.LabelSelector {
-	slices.Sort(nodes)
-	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelHostname, Operator: metav1.LabelSelectorOpIn, Values: slices.Compact(nodes)}}}
 }
 
 // nodeLabels returns a selector without the label that host endpoints have and Nodes have not.
@@ -128,108 +119,44 @@ func nodeLabels(s *metav1.LabelSelector) *metav1.LabelSelector {
 // onHosts tells whether a selector requires a label that no pod has by the names of Kubernetes and the documents
 // of Calico.
 func onHosts(s *metav1.LabelSelector) bool {
-	of := func(key string) bool {
-		return slices.Contains([]string{"host-endpoint", "kubernetes-host", calicoCreatedBy, corev1.LabelHostname}, key) || strings.HasPrefix(key, "node-role.kubernetes.io/")
+	known := []string{"host-endpoint", "kubernetes-host", calicoCreatedBy, corev1.LabelHostname}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return false
 	}
-	for key := range s.MatchLabels {
-		if of(key) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(s.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool {
-		return of(e.Key) && (e.Operator == metav1.LabelSelectorOpIn || e.Operator == metav1.LabelSelectorOpExists)
+	requirements, _ := selector.Requirements()
+	return slices.ContainsFunc(requirements, func(q labels.Requirement) bool {
+		return (q.Operator() == selection.In || q.Operator() == selection.Exists) && (slices.Contains(known, q.Key()) || strings.HasPrefix(q.Key(), "node-role.kubernetes.io/"))
 	})
 }
 
 // calicoNodes converts a policy for the host endpoints that it selects, and tells whether the part for pods is to
 // be converted.
 func (o *object) calicoNodes(p *calicoPolicy) (pods bool) {
-	hostsOnly := p.Spec.PreDNAT || p.Spec.DoNotTrack || p.Spec.NamespaceSelector == calicoGlobalOnly
-	s := calicoSelector{ofHosts: true}
-	switch err := s.read(p.Spec.Selector); {
-	case p.Spec.NamespaceSelector != "" && p.Spec.NamespaceSelector != calicoGlobalOnly || err == nil && !empty(&s.namespaces):
-		if p.Spec.PreDNAT || p.Spec.DoNotTrack {
-			o.note(Failed, "spec", "it selects by namespace, and preDNAT and doNotTrack are for host endpoints alone")
-		}
-		return !p.Spec.PreDNAT && !p.Spec.DoNotTrack
-	case err != nil && !hostsOnly && !p.Spec.ApplyOnForward:
-		return true // the part for pods says why it is not read
+	before := p.Spec.PreDNAT || p.Spec.DoNotTrack // the other policies
+	global, s := p.Spec.NamespaceSelector == calicoGlobalOnly, calicoSelector{ofHosts: true}
+	err := s.read(p.Spec.Selector)
+	ofNamespaces := p.Spec.NamespaceSelector != "" && !global || err == nil && !empty(&s.namespaces)
+	hosts, hostsOnly := o.r.hostsOf(&s.pods), before || global || onHosts(&s.pods)
+	ingress, egress := p.directions()
+	switch {
+	case ofNamespaces && before:
+		o.note(Failed, "spec", "it selects by namespace, and preDNAT and doNotTrack are for host endpoints alone")
+		return false
+	case ofNamespaces, !hostsOnly && !p.Spec.ApplyOnForward && (err != nil || len(hosts) == 0):
+		return true
 	case err != nil:
 		o.note(Failed, "spec.selector", "%v", err)
 		return false
-	}
-	hosts := o.r.hostsOf(&s.pods)
-	if hostsOnly = hostsOnly || onHosts(&s.pods); !hostsOnly && !p.Spec.ApplyOnForward && len(hosts) == 0 {
-		return true
-	}
-	switch ingress, egress := p.directions(); {
-	case p.Spec.PreDNAT && p.Spec.DoNotTrack, p.Spec.PreDNAT && egress:
+	case p.Spec.PreDNAT && (p.Spec.DoNotTrack || egress):
 		o.note(Failed, "spec.preDNAT", "Calico refuses it beside doNotTrack, and beside rules for egress")
 		return false
-	default:
-		o.writeNodes(p, hosts, &s.pods, ingress, egress)
 	}
-	switch {
-	case hostsOnly:
-		return false
-	case p.named():
-		return true
+	o.writeNodes(p, hosts, &s.pods, ingress, egress)
+	if !hostsOnly && !p.named() {
+		o.note(Wider, "spec.selector", "nothing is written for pods; if it selects some, write a NetworkPolicy for them")
 	}
-	o.note(Wider, "spec.selector", "nothing is written for pods; if it selects some, write a NetworkPolicy for them")
-	return false
-}
-
-// writeNodes writes a policy for each kind of traffic that a policy of Calico is about, and what Calico denies
-// behind the last one.
-func (o *object) writeNodes(p *calicoPolicy, hosts []calicoHost, selector *metav1.LabelSelector, ingress, egress bool) {
-	o.calicoTier(p.Spec.Tier, v1alpha1.NodeKind)
-	priority := o.calicoOrder(p.Spec.Order, cfqdnnp.MaxPriority-1)
-	h := calicoHostRules{policy: p, traffic: []v1alpha1.Traffic{v1alpha1.TrafficLocal}}
-	switch {
-	case p.Spec.PreDNAT:
-		h.traffic[0] = v1alpha1.TrafficBeforeNAT
-	case p.Spec.DoNotTrack:
-		h.traffic[0] = v1alpha1.TrafficUntracked
-	case p.Spec.ApplyOnForward:
-		h.traffic = append(h.traffic, v1alpha1.TrafficForwarded)
-	}
-	var in, out, denyIn, denyOut []rule
-	deny := []rule{{name: "default", action: v1alpha1.ActionDeny}}
-	if ingress {
-		if in = rulesOf(p.Spec.Ingress, "spec.ingress", o.calicoHostRule(h, true)); !decided(in, v1alpha1.ActionAccept, v1alpha1.ActionDeny) {
-			denyIn = deny
-		}
-	}
-	if egress {
-		if out = rulesOf(p.Spec.Egress, "spec.egress", o.calicoHostRule(h, false)); !decided(out, v1alpha1.ActionAccept, v1alpha1.ActionDeny) {
-			denyOut = deny
-		}
-	}
-	subjects := hostSubjects(hosts, selector)
-	if len(hosts) == 0 {
-		subjects = []nodeSubject{{selector: nodeLabels(selector)}}
-		o.note(Wider, "spec.selector", "selects no %s of the manifests: its labels are taken for labels of Nodes, and the policy is for the interfaces with the addresses of the Node's status or a default route; convert it together with the %ss", calicoHosts, calicoHosts)
-	}
-	for i, s := range subjects {
-		if slices.Contains(s.interfaces, "*") && p.Spec.DoNotTrack {
-			o.note(Failed, "spec.doNotTrack", "Calico has no doNotTrack for host endpoints of every interface (*); write the interface")
-			continue
-		}
-		for _, traffic := range h.traffic {
-			name, out := o.name, out
-			if traffic == v1alpha1.TrafficForwarded {
-				name, out = name+"-forwarded", unnamedRules(out)
-			}
-			name = numberedName(name, i)
-			if len(in)+len(out) > 0 {
-				o.write(o.ofNodes(name, s, traffic, priority, in, out))
-			}
-			// Behind preDNAT and doNotTrack, the other policies decide.
-			if h.traffic[0] == v1alpha1.TrafficLocal && len(denyIn)+len(denyOut) > 0 {
-				o.write(o.ofNodes(name+"-default", s, traffic, cfqdnnp.MaxPriority, denyIn, denyOut))
-			}
-		}
-	}
+	return !hostsOnly && p.named()
 }
 
 // directions returns the directions that a policy is about.
@@ -240,96 +167,123 @@ func (p *calicoPolicy) directions() (ingress, egress bool) {
 	return len(p.Spec.Ingress) > 0 || len(p.Spec.Egress) == 0, len(p.Spec.Egress) > 0
 }
 
-// unnamedRules returns rules without their names, and not those that have nothing else.
-func unnamedRules(rules []rule) (out []rule) {
-	for _, r := range rules {
-		named := len(r.matches) > 0
-		if r.matches = nil; !named || !r.everywhere() {
-			out = append(out, r)
+// writeNodes writes a policy for each kind of traffic that a policy of Calico is about, and what Calico denies
+// behind the last one.
+func (o *object) writeNodes(p *calicoPolicy, hosts []calicoHost, selector *metav1.LabelSelector, ingress, egress bool) {
+	o.calicoTier(p.Spec.Tier, v1alpha1.NodeKind)
+	priority := o.calicoOrder(p.Spec.Order, cfqdnnp.MaxPriority-1)
+	traffic := []v1alpha1.Traffic{v1alpha1.TrafficLocal}
+	switch {
+	case p.Spec.PreDNAT:
+		traffic[0] = v1alpha1.TrafficBeforeNAT
+	case p.Spec.DoNotTrack:
+		traffic[0] = v1alpha1.TrafficUntracked
+	case p.Spec.ApplyOnForward:
+		traffic = append(traffic, v1alpha1.TrafficForwarded)
+	}
+	rules := func(typed, ingress bool, list []calicoRule, path string) (rules, rest []rule) {
+		if typed {
+			rules = rulesOf(list, path, func(e *calicoRule, path string) (rule, bool) { return o.calicoHostRule(e, path, p, traffic, ingress) })
+		}
+		// Behind preDNAT and doNotTrack, the other policies decide.
+		if typed && traffic[0] == v1alpha1.TrafficLocal && !decided(rules, v1alpha1.ActionAccept, v1alpha1.ActionDeny) {
+			rest = []rule{{name: "default", action: v1alpha1.ActionDeny}}
+		}
+		return rules, rest
+	}
+	in, restIn := rules(ingress, true, p.Spec.Ingress, "spec.ingress")
+	out, restOut := rules(egress, false, p.Spec.Egress, "spec.egress")
+	subjects := hostSubjects(hosts, selector)
+	if len(hosts) == 0 {
+		subjects[0].interfaces = nil
+		o.note(Wider, "spec.selector", "selects no %s of the manifests: its labels are taken for labels of Nodes, and the policy is for the interfaces with the addresses of the Node's status or a default route; convert it together with the %ss", calicoHosts, calicoHosts)
+	}
+	for i, s := range subjects {
+		if slices.Contains(s.interfaces, "*") && p.Spec.DoNotTrack {
+			o.note(Failed, "spec.doNotTrack", "Calico has no doNotTrack for host endpoints of every interface (*); write the interface")
+			continue
+		}
+		for _, of := range traffic {
+			name, out := o.name, out
+			if of == v1alpha1.TrafficForwarded {
+				name, out = name+"-forwarded", slices.DeleteFunc(slices.Clone(out), func(r rule) bool { return len(r.matches) > 0 })
+			}
+			name = numberedName(name, i)
+			if len(in)+len(out) > 0 {
+				o.write(o.ofNodes(name, s, of, priority, in, out))
+			}
+			if len(restIn)+len(restOut) > 0 {
+				o.write(o.ofNodes(name+"-default", s, of, cfqdnnp.MaxPriority, restIn, restOut))
+			}
 		}
 	}
-	return out
 }
 
-// calicoHostRules is what the rules of a policy for host endpoints are converted for.
-type calicoHostRules struct {
-	policy  *calicoPolicy
-	traffic []v1alpha1.Traffic
-}
-
-// calicoHostRule converts a rule of a policy for host endpoints.
-func (o *object) calicoHostRule(h calicoHostRules, ingress bool) func(e *calicoRule, path string) (rule, bool) {
-	return func(e *calicoRule, path string) (rule, bool) {
-		near, far, at := &e.Source, &e.Destination, path+".destination"
-		var source []string
-		destination := []string{"nets", "ports", "domains", "selector", "namespaceSelector"}
-		if ingress {
-			near, far, at = &e.Destination, &e.Source, path+".source"
-			source, destination = []string{"nets", "selector", "namespaceSelector"}, []string{"ports"}
-		}
-		own := near.Selector != "" && near.Selector == h.policy.Spec.Selector
-		if own { // the host endpoint itself
-			source, destination = append(source, "selector"), append(destination, "selector")
-		}
-		r, ok := o.calicoEnds(e, path, far, source, destination, false)
-		if !ok {
-			return r, false
-		}
-		if beyond := slices.ContainsFunc(h.traffic, func(t v1alpha1.Traffic) bool { return t != v1alpha1.TrafficLocal }); beyond {
-			if own {
-				grade := Wider
-				if r.action == v1alpha1.ActionDeny {
-					grade = Narrower
-				}
-				o.note(grade, path, "%s is left out: the rule is also for what passes through the node", near.Selector)
-			}
-			if len(r.matches) > 0 {
-				o.without(r.action, at+".domains", "is left out for traffic other than %s, for which names do not count", v1alpha1.TrafficLocal)
-			}
-		}
-		if h.traffic[0] != v1alpha1.TrafficLocal {
-			r.matches = nil
-		}
-		o.calicoPeers(&r, far, at, h.traffic[0] != v1alpha1.TrafficUntracked)
-		o.noPass(&r, path)
-		return r, !r.everywhere() || len(far.Domains)+len(far.Nets)+len(far.Selector)+len(far.NamespaceSelector) == 0
+// calicoHostRule converts a rule of a policy for host endpoints, for kinds of traffic in a direction.
+func (o *object) calicoHostRule(e *calicoRule, path string, p *calicoPolicy, traffic []v1alpha1.Traffic, ingress bool) (rule, bool) {
+	near, far, at := &e.Source, &e.Destination, path+".destination"
+	source, destination := []string{}, []string{"nets", "ports", "domains", "selector", "namespaceSelector"}
+	if ingress {
+		near, far, at = &e.Destination, &e.Source, path+".source"
+		source, destination = []string{"nets", "selector", "namespaceSelector"}, []string{"ports"}
 	}
+	own := near.Selector != "" && near.Selector == p.Spec.Selector // the host endpoint itself
+	if own {
+		source, destination = append(source, "selector"), append(destination, "selector")
+	}
+	r, ok := o.calicoEnds(e, path, far, source, destination, false)
+	if !ok {
+		return r, false
+	}
+	local := traffic[0] == v1alpha1.TrafficLocal
+	through := !local || len(traffic) > 1
+	if through && own {
+		grade := Wider
+		if r.action == v1alpha1.ActionDeny {
+			grade = Narrower
+		}
+		o.note(grade, path, "%s is left out: the rule is also for what passes through the node", near.Selector)
+	}
+	if through && len(r.matches) > 0 {
+		o.without(r.action, at+".domains", "is left out for traffic other than %s, for which names do not count", v1alpha1.TrafficLocal)
+	}
+	if !local {
+		r.matches = nil
+	}
+	o.calicoPeers(&r, far, at, traffic[0])
+	o.noPass(&r, path)
+	return r, !r.everywhere() || len(far.Domains)+len(far.Nets)+len(far.Selector)+len(far.NamespaceSelector) == 0
 }
 
 // calicoPeers adds the nodes and pods that an end of a rule selects.
-func (o *object) calicoPeers(r *rule, far *calicoEntity, path string, withPods bool) {
+func (o *object) calicoPeers(r *rule, far *calicoEntity, path string, traffic v1alpha1.Traffic) {
 	if far.Selector == "" && far.NamespaceSelector == "" {
 		return
 	}
-	s := calicoSelector{ofHosts: true}
+	s, global := calicoSelector{ofHosts: true}, far.NamespaceSelector == calicoGlobalOnly
 	err := s.read(far.Selector)
-	if s.ofNamespaces = true; err == nil && far.NamespaceSelector != calicoGlobalOnly {
+	if s.ofNamespaces = true; err == nil && !global {
 		err = s.read(far.NamespaceSelector)
 	}
-	if err != nil || len(far.Nets) > 0 {
-		o.without(r.action, path, "is left out: a selector beside nets, or one that is not read, has no equal")
+	if err != nil || len(far.Nets)+len(far.Domains) > 0 {
+		o.without(r.action, path, "is left out: a selector beside nets or domains, or one that is not read, has no equal")
 		r.matches, r.networks = nil, nil
 		return
 	}
-	hosts, global := o.r.hostsOf(&s.pods), far.NamespaceSelector == calicoGlobalOnly
-	if all := empty(&s.pods); global || empty(&s.namespaces) && far.NamespaceSelector == "" && (all || len(hosts) > 0 || onHosts(&s.pods)) {
-		selector := nodeLabels(&s.pods)
-		if subjects := hostSubjects(hosts, selector); len(hosts) > 0 && !all {
-			for _, of := range subjects {
-				r.nodes = append(r.nodes, of.selector)
-			}
-		} else {
-			r.nodes = append(r.nodes, selector)
+	hosts, hostsOnly := o.r.hostsOf(&s.pods), global || onHosts(&s.pods)
+	if hostsOnly || far.NamespaceSelector == "" && empty(&s.namespaces) && (empty(&s.pods) || len(hosts) > 0) {
+		for _, of := range hostSubjects(hosts, &s.pods) {
+			r.nodes = append(r.nodes, of.selector)
 		}
 	}
-	if global || onHosts(&s.pods) {
+	switch {
+	case hostsOnly:
 		return
-	}
-	if far.NamespaceSelector == "" {
+	case far.NamespaceSelector == "":
 		o.without(r.action, path+".selector", "selects network sets too, which are left out; write networks")
 	}
-	if !withPods {
-		o.without(r.action, path, "pods are left out: traffic %s is not for them", v1alpha1.TrafficUntracked)
+	if traffic == v1alpha1.TrafficUntracked {
+		o.without(r.action, path, "pods are left out: traffic %s is not for them", traffic)
 		return
 	}
 	r.pods = append(r.pods, &v1alpha1.PodSubject{NamespaceSelector: &s.namespaces, PodSelector: &s.pods})

@@ -118,23 +118,24 @@ func (r *Result) add(file string, line int, version, kind string, text []byte) {
 	r.objects = append(r.objects, o)
 }
 
-// Convert converts what was added: it is after all of it, because an object may depend on others.
+// Convert converts what was added: it is after all of it, because policies depend on host endpoints.
 func (r *Result) Convert() {
-	place := func(o *object) int {
-		if o.kind == calicoHosts {
-			return 0
+	for _, hosts := range []bool{true, false} {
+		for _, o := range r.objects {
+			if (o.kind == calicoHosts) == hosts {
+				o.convert()
+			}
 		}
-		return 1
-	}
-	slices.SortStableFunc(r.objects, func(a, b *object) int { return place(a) - place(b) })
-	for _, o := range r.objects {
-		s, known := sourceOf(o.version, o.kind)
-		if o.cluster = s.cluster; !known {
-			o.note(Failed, "", "%s of %s is not converted; namegate convert --help lists the kinds", o.kind, o.version)
-			continue
-		}
-		s.convert(o)
 	}
 	r.objects = nil
 	r.denyHosts()
+}
+
+func (o *object) convert() {
+	s, known := sourceOf(o.version, o.kind)
+	if o.cluster = s.cluster; !known {
+		o.note(Failed, "", "%s of %s is not converted; namegate convert --help lists the kinds", o.kind, o.version)
+		return
+	}
+	s.convert(o)
 }

@@ -17,9 +17,6 @@ type nodeSubject struct {
 	interfaces []v1alpha1.Interface
 }
 
-// everyInterface is the list of interfaces of a policy that is for all of them.
-func everyInterface() []v1alpha1.Interface { return []v1alpha1.Interface{"*"} }
-
 // ofNodes returns a policy for nodes.
 func (o *object) ofNodes(name string, of nodeSubject, traffic v1alpha1.Traffic, priority int32, ingress, egress []rule) *v1alpha1.NodeNetworkPolicy {
 	p := &v1alpha1.NodeNetworkPolicy{TypeMeta: typeMeta(v1alpha1.NodeKind), ObjectMeta: o.meta(name, "")}
