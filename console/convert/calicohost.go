@@ -126,7 +126,8 @@ func onHosts(s *metav1.LabelSelector) bool {
 	}
 	requirements, _ := selector.Requirements()
 	return slices.ContainsFunc(requirements, func(q labels.Requirement) bool {
-		return (q.Operator() == selection.In || q.Operator() == selection.Exists) && (slices.Contains(known, q.Key()) || strings.HasPrefix(q.Key(), "node-role.kubernetes.io/"))
+		required := slices.Contains([]selection.Operator{selection.In, selection.Equals, selection.Exists}, q.Operator())
+		return required && (slices.Contains(known, q.Key()) || strings.HasPrefix(q.Key(), "node-role.kubernetes.io/"))
 	})
 }
 

@@ -24,6 +24,7 @@ func TestHostEndpoints(t *testing.T) {
 	b0 := host("b0", "node: b, interfaceName: eth0, profiles: [projectcalico-default-allow]", "role: edge")
 	closed := host("c0", "node: c, interfaceName: eth0", "role: lab")
 	auto := host("auto", `node: auto, interfaceName: "*", profiles: [projectcalico-default-allow]`, `role: edge, projectcalico.org/created-by: calico-kube-controllers`)
+	star := host("star", `node: s, interfaceName: "*", profiles: [projectcalico-default-allow]`, "role: edge")
 	names := `egress: [{action: Allow, destination: {domains: [x.test]}}, {action: Deny}]`
 	for _, c := range []struct {
 		spec  string
@@ -39,6 +40,8 @@ func TestHostEndpoints(t *testing.T) {
 		{`selector: "has(projectcalico.org/created-by)", ` + names, []string{auto}, "NodeNetworkPolicy p Local {} [*]"},
 		{`selector: role == 'edge', ingress: [{action: Deny}]`, []string{a1, b0, a0}, "NodeNetworkPolicy p Local b [eth0]; NodeNetworkPolicy p-1 Local a [eth0 eth1]"},
 		{`selector: role == 'edge', ingress: [{action: Deny}]`, []string{auto, b0}, "NodeNetworkPolicy p Local auto [*]; NodeNetworkPolicy p-1 Local b [eth0]"},
+		{`selector: role == 'edge', ingress: [{action: Deny}]`, []string{star}, "NodeNetworkPolicy p Local s [*]"},
+		{`selector: kubernetes.io/hostname == 'h', ingress: [{action: Deny}]`, nil, "NodeNetworkPolicy p Local h []"},
 		{`selector: role == 'edge', ingress: [{action: Deny}]`, nil, ""},
 		{`selector: role == 'lab', ingress: [{action: Allow, source: {nets: [192.0.2.0/24]}}]`, []string{closed},
 			"NodeNetworkPolicy p Local c [eth0]; NodeNetworkPolicy p-default Local c [eth0]; NodeNetworkPolicy c0-default Local c [eth0]"},
@@ -59,6 +62,9 @@ func TestHostEndpoints(t *testing.T) {
 				continue
 			}
 			nodes := "{}"
+			for _, value := range p.Spec.NodeSelector.MatchLabels {
+				nodes = value
+			}
 			for _, e := range p.Spec.NodeSelector.MatchExpressions {
 				if nodes = strings.Join(e.Values, " "); e.Operator == metav1.LabelSelectorOpExists {
 					nodes = e.Key
