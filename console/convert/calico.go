@@ -163,7 +163,9 @@ func (o *object) calicoPods(p *calicoPolicy) (pods calicoSelector, ok bool) {
 		o.note(Failed, "spec.namespaceSelector", "a NetworkPolicy has none")
 		return pods, false
 	case len(p.Spec.Types) > 0 && !slices.Contains(p.Spec.Types, "Egress"), !p.named():
-		o.noNames()
+		if o.noNames(); o.cluster {
+			o.note(Failed, "spec.selector", "selects no %s of the manifests; if the policy is for host endpoints, convert it together with them", calicoHosts)
+		}
 		return pods, false
 	}
 	err := pods.read(p.Spec.Selector)
