@@ -37,9 +37,26 @@ func (p *peering) nodeAddrs() (out []netip.Addr) {
 	return slices.Compact(out)
 }
 
+// trafficOf are rules of the node by what they are about.
+func trafficOf(rules []*policy.Rule) *policy.TrafficRules {
+	var out policy.TrafficRules
+	for _, r := range rules {
+		of := out.Of(r.Traffic)
+		list := &of.Egress
+		if r.Ingress {
+			list = &of.Ingress
+		}
+		*list = append(*list, r)
+	}
+	return &out
+}
+
+// everywhere are the interfaces of the node's rules that name none.
+var everywhere = []string{"*"}
+
 // nodeFailsafe is a failsafe of a range of ports, for every protocol with 0.
 func nodeFailsafe(prefix string, protocol policy.Protocol, port uint16) policy.Failsafe {
-	f := policy.Failsafe{Name: prefix, Networks: []netip.Prefix{netip.MustParsePrefix(prefix)}, Ports: []policy.PortRange{{Protocol: protocol, First: port, Last: port}}}
+	f := policy.Failsafe{Name: prefix, Out: true, Networks: []netip.Prefix{netip.MustParsePrefix(prefix)}, Ports: []policy.PortRange{{Protocol: protocol, First: port, Last: port}}}
 	switch {
 	case protocol == policy.AnyProtocol:
 		f.Ports = nil
@@ -128,7 +145,7 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 		total, denied, safe := 0, 0, 0
 		for round := range nodeRounds {
 			p.drawPeers(r)
-			p.node = &policy.Node{Name: "node", Addrs: own}
+			p.node = &policy.Node{Name: "node", Addrs: own, Interfaces: everywhere}
 			for _, f := range []policy.Failsafe{
 				nodeFailsafe("198.51.100.0/24", policy.TCP, 81), nodeFailsafe("2001:db8:1::/64", 0, 0), nodeFailsafe(db.Addr4.String()+"/32", policy.UDP, 80),
 				nodeFailsafe("198.51.100.0/28", 1, 0), nodeFailsafe(service4.String()+"/32", policy.TCP, 5432), nodeFailsafe(other.Addr6.String()+"/128", policy.TCP, 0),
@@ -139,9 +156,13 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 			}
 			p.nodeRules = nil
 			for n := range r.IntN(5) {
-				p.nodeRules = append(p.nodeRules, drawRule(r, n, drawnPeers[:3]))
+				rule := drawRule(r, n, drawnPeers[:3])
+				if rule.Tier = policy.Admin; rule.Action == policy.Pass {
+					rule.Action = policy.Deny
+				}
+				p.nodeRules = append(p.nodeRules, rule)
 			}
-			p.nodeRules = append(p.nodeRules, &policy.Rule{Tier: policy.Baseline, Action: policy.Deny, Ports: policy.AnyPort, Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(4) == 0, Policy: "cluster"})
+			p.nodeRules = append(p.nodeRules, &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(4) == 0, Policy: "cluster"})
 			held := r.IntN(2) == 0
 			if p.confirmed = nil; r.IntN(2) == 0 {
 				p.confirmed = []*policy.Rule{}
@@ -158,7 +179,7 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 			v := p.snapshot.Node()
 			if v.Confirmed != nil && !held {
 				rest := *v
-				rest.Rules = *v.Confirmed
+				rest.Traffic, rest.Rules.Admin = v.Confirmed, v.Confirmed.Local.Egress
 				v = &rest
 			}
 			each(func(of probe) {
@@ -214,7 +235,7 @@ func TestANodeWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	eachPeering(t, func(t *testing.T, p *peering) {
 		secret, other := netip.MustParseAddrPort("198.51.100.1:81"), netip.MustParseAddrPort("198.51.100.1:80")
-		p.ordered, p.node = map[string][]*policy.Rule{}, &policy.Node{Name: "node", Addrs: p.nodeAddrs()}
+		p.ordered, p.node = map[string][]*policy.Rule{}, &policy.Node{Name: "node", Addrs: p.nodeAddrs(), Interfaces: everywhere}
 		p.confirmed = []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/81", Policy: "old"}}
 		p.nodeRules = append(slices.Clone(p.confirmed), &policy.Rule{Tier: policy.Admin, Priority: 1, Action: policy.Deny, Ports: policy.AnyPort, Policy: "new"})
 		p.apply()
@@ -276,7 +297,7 @@ func TestANodeThatIsClosed(t *testing.T) {
 			open = append(open, c)
 			p.goOn("before the policy", true, c)
 		}
-		p.node = &policy.Node{Name: "node", Addrs: own}
+		p.node = &policy.Node{Name: "node", Addrs: own, Interfaces: everywhere}
 		p.nodeRules = []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Policy: "cluster"}}
 		p.apply()
 		closed := func(when string, want lab.Outcome) {

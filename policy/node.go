@@ -131,18 +131,22 @@ func (v *View) asked(s nodeStep, in *Snapshot, f *Flow) (Action, *Rule) {
 	if s.ingress {
 		iface = f.In
 	}
-	rules = slices.DeleteFunc(slices.Clone(rules), func(r *Rule) bool { return !r.on(v.Node, iface) })
+	rules = slices.DeleteFunc(slices.Clone(rules), func(r *Rule) bool { return !r.isOn(v.Node, iface) })
 	return at.ordered(rules, in)
 }
 
-// on tells whether the rule is about packets by an interface. "" stands for one that is not known, by which every
-// rule counts.
-func (r *Rule) on(n *Node, iface string) bool {
-	names := r.Interfaces
-	if names == nil {
-		names = n.Interfaces
+// On returns the interfaces of the rule, as Interfaces has them.
+func (r *Rule) On(n *Node) []string {
+	if r.Interfaces == nil {
+		return n.Interfaces
 	}
-	return iface == "" || slices.ContainsFunc(names, func(name string) bool {
+	return r.Interfaces
+}
+
+// isOn tells whether the rule is about packets by an interface. "" stands for one that is not known, by which every
+// rule counts.
+func (r *Rule) isOn(n *Node, iface string) bool {
+	return iface == "" || slices.ContainsFunc(r.On(n), func(name string) bool {
 		prefix, glob := strings.CutSuffix(name, "*")
 		return name == iface || glob && strings.HasPrefix(iface, prefix)
 	})
