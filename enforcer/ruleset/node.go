@@ -3,6 +3,7 @@ package ruleset
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -21,7 +22,7 @@ func addNode(s *layout.State, in *Input) {
 			continue
 		}
 		rules, sets := nodeRules(in, p.Node, p.Tiers, "")
-		s.Node = &layout.Node{ID: p.Tiers.ID, NodeRules: rules}
+		s.Node = &layout.Node{ID: fmt.Sprintf("%#x %s", in.Accepted, p.Tiers.ID), Accepted: in.Accepted, NodeRules: rules}
 		if p.Confirmed != nil {
 			confirmed, of := nodeRules(in, p.Node, p.Confirmed, "confirmed-")
 			s.Node.Confirmed, sets = &confirmed, append(sets, of...)

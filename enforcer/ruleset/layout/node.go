@@ -3,6 +3,7 @@ package layout
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -20,6 +21,8 @@ import (
 type Node struct {
 	// ID is of equal rules alone, with the Renew of their entry sets.
 	ID string
+	// Accepted is Bits.Accepted.
+	Accepted uint32
 	NodeRules
 	// Confirmed count in place of NodeRules while HoldUnconfirmed is not called, nil: NodeRules
 	// always count.
@@ -54,7 +57,9 @@ const (
 	toldInChain     = nodePrefix + "toldin"   // the same of what arrives
 	rejectedInChain = nodePrefix + "rejectedin"
 	droppedInChain  = nodePrefix + "droppedin"
-	nodeNamedChain  = nodePrefix + "named" // namedChain of the node
+	nodeNamedChain  = nodePrefix + "named"    // namedChain of the node
+	acceptedChain   = nodePrefix + "accepted" // has Local and Forwarded let a packet pass
+	notrackChain    = nodePrefix + "notrack"  // the same, and connection tracking does not see it
 )
 
 // nodeSubject is the word for the node in keys of entries: its loopback address, whatever address
@@ -75,23 +80,58 @@ type nodeHook struct {
 // those that it forgot, or that another program exempts, also those of others to the node.
 const begun = "tcp flags & (syn | ack) != syn return"
 
+// begins are the first packets of connections that are tracked.
+var begins = []string{"ct state != new return", begun}
+
+// unrelated are packets that have to do with pods or with the connection of another packet: a reply to a pod that is not
+// tracked would make the pod's next packet invalid.
+var unrelated = slices.Concat([]string{"icmp type { destination-unreachable, time-exceeded, parameter-problem } return", "icmpv6 type { 1, 2, 3, 4 } return"},
+	each("%[2]s saddr @known%[1]s return", "%[2]s daddr @known%[1]s return", "%[2]s saddr @podrange%[1]s return", "%[2]s daddr @podrange%[1]s return", "%[2]s daddr @"+servingSet+"%[1]s return"))
+
+// inWords and outWords are of packets that can be answered.
+var (
+	inWords  = &words{verdicts: [...]string{Accept: "accept", Reject: "goto " + rejectedInChain, Drop: "goto " + droppedInChain}, peerWord: sourceWord}
+	outWords = &words{verdicts: [...]string{Accept: "accept", Reject: "goto " + rejectedChain, Drop: "goto " + droppedChain}, named: nodeNamedChain, subjectWord: nodeSubject, peerWord: destinationWord}
+)
+
 // nodeHooks are all of them. The interface by which a packet leaves is known at output unless its destination is
-// translated there. Behind the translation a packet cannot be answered, but only dropped.
+// translated there. Behind that a packet cannot be answered, but only dropped.
 var nodeHooks = []nodeHook{
 	{
+		chain: nodePrefix + "untrackedin", Hook: nft.Hook{Type: "filter", Hook: "prerouting", Priority: untrackedPriority}, traffic: policy.Untracked, ingress: true,
+		words: &words{verdicts: [...]string{Accept: "goto " + notrackChain, Reject: "goto " + droppedInChain, Drop: "goto " + droppedInChain}, peerWord: sourceWord},
+		begin: append([]string{"iifname \"lo\" return", "iifname @" + boundSet + " return", "fib daddr type != local return"}, unrelated...),
+	},
+	{
+		chain: nodePrefix + "untrackedout", Hook: nft.Hook{Type: "filter", Hook: "output", Priority: untrackedPriority}, traffic: policy.Untracked,
+		words: &words{verdicts: [...]string{Accept: "goto " + notrackChain, Reject: "goto " + droppedChain, Drop: "goto " + droppedChain}, peerWord: destinationWord},
+		begin: append([]string{"oifname \"lo\" return", "oifname @" + boundSet + " return"}, unrelated...),
+	},
+	{
+		chain: nodePrefix + "beforenat", Hook: nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATPriority}, traffic: policy.BeforeNAT, ingress: true,
+		words: &words{verdicts: [...]string{Accept: "goto " + acceptedChain, Reject: "goto " + droppedInChain, Drop: "goto " + droppedInChain}, peerWord: sourceWord},
+		begin: append([]string{"iifname \"lo\" return"}, begins...),
+	},
+	{
+		chain: nodePrefix + "arriving", Hook: nft.Hook{Type: "filter", Hook: "forward", Priority: arrivingPriority}, traffic: policy.Forwarded, ingress: true,
+		words: inWords, begin: begins,
+	},
+	{
+		chain: nodePrefix + "leaving", Hook: nft.Hook{Type: "filter", Hook: "forward", Priority: leavingPriority}, traffic: policy.Forwarded,
+		words: outWords, begin: begins,
+	},
+	{
 		chain: nodePrefix + "input", Hook: nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, ingress: true,
-		words: &words{verdicts: [...]string{Accept: "accept", Reject: "goto " + rejectedInChain, Drop: "goto " + droppedInChain}, peerWord: sourceWord},
-		begin: []string{"ct state established,related,invalid return", `iifname "lo" return`, begun},
+		words: inWords, begin: []string{"ct state established,related,invalid return", `iifname "lo" return`, begun},
 	},
 	{
 		chain: nodePrefix + "output", Hook: nft.Hook{Type: "filter", Hook: "output", Priority: verdictPriority},
-		words: &words{verdicts: [...]string{Accept: "accept", Reject: "goto " + rejectedChain, Drop: "goto " + droppedChain}, named: nodeNamedChain, subjectWord: nodeSubject, peerWord: destinationWord},
-		begin: []string{"ct state established,related,invalid return", "ct status dnat return", `oifname "lo" return`, begun},
+		words: outWords, begin: []string{"ct state established,related,invalid return", "ct status dnat return", `oifname "lo" return`, begun},
 	},
 	{
 		chain: nodePrefix + "translated", Hook: nft.Hook{Type: "filter", Hook: postrouting, Priority: verdictPriority},
 		words: &words{verdicts: [...]string{Accept: "accept", Reject: "goto " + droppedChain, Drop: "goto " + droppedChain}, named: nodeNamedChain, subjectWord: nodeSubject, peerWord: destinationWord},
-		begin: []string{"ct state != new return", "ct status & dnat == 0 return", `oifname "lo" return`, "fib saddr type != local return", begun},
+		begin: append([]string{"ct status & dnat == 0 return", `oifname "lo" return`, "fib saddr type != local return"}, begins...),
 	},
 }
 
@@ -157,17 +197,36 @@ func (d *dispatch) node(n *Node) {
 	d.nodeChain(rejectedInChain, nil, "jump "+toldInChain, "goto refuse")
 	d.nodeChain(droppedInChain, nil, "jump "+toldInChain, "drop")
 	d.nodeChain(nodeNamedChain, nil, namedRules("accept")...)
+	d.nodeChain(acceptedChain, nil, fmt.Sprintf("meta mark set meta mark | %#x accept", n.Accepted))
+	d.nodeChain(notrackChain, nil, fmt.Sprintf("meta mark set meta mark | %#x notrack accept", n.Accepted))
 	for i := range nodeHooks {
 		h := &nodeHooks[i]
-		if len(n.lists(h)) == 0 {
+		rules, lists := n.marks(h), n.lists(h)
+		if len(lists) == 0 && (len(rules) == 0 || h.traffic > policy.Forwarded) {
 			continue
 		}
-		rules := slices.Clone(h.begin)
-		if n.Confirmed != nil {
+		rules = append(rules, h.begin...)
+		if len(lists) > 0 && n.Confirmed != nil {
 			rules = append(rules, each("%[4]s != @"+heldSet+"%[1]s goto "+d.chain(nodePrefix, newItem("", d.nodeRules(n.Confirmed, h)...)))...)
 		}
 		d.nodeChain(h.chain, &h.Hook, append(rules, d.nodeRules(&n.NodeRules, h)...)...)
 	}
+}
+
+// marks returns the rules of a hook about Accepted: hooks that set it clear that of others, and those that have it let a
+// packet pass clear it at the last place.
+func (n *Node) marks(h *nodeHook) []string {
+	accepted, clear := has("meta mark", n.Accepted), fmt.Sprintf(" meta mark set meta mark & %#x", ^n.Accepted)
+	untracked, beforeNAT := &n.Traffic[policy.Untracked], len(n.Traffic[policy.BeforeNAT].Ingress) > 0
+	switch {
+	case h.traffic == policy.Untracked, h.traffic == policy.BeforeNAT && len(untracked.Ingress) == 0:
+		return []string{accepted + clear}
+	case h.traffic == policy.Forwarded && beforeNAT && h.ingress:
+		return []string{accepted + " accept"}
+	case h.traffic == policy.Forwarded && beforeNAT, h.Hook.Hook == "input" && (beforeNAT || len(untracked.Ingress) > 0), h.Hook.Hook == "output" && len(untracked.Egress) > 0:
+		return []string{accepted + clear + " accept"}
+	}
+	return nil
 }
 
 // nodeChain adds a chain of the node.
@@ -218,15 +277,30 @@ func (d *dispatch) failsafes(n *NodeRules, h *nodeHook) []string {
 			}
 		}
 	}
-	if h.ingress {
+	switch {
+	case h.traffic == policy.Forwarded:
+		return nil
+	case h.ingress:
 		add(n.In, portList.reached, sourceWord)
-		return append(d.byProtocol(undeniableIn), d.byProtocol(rows)...)
+	default:
+		add(n.Out, portList.reached, destinationWord)
 	}
-	add(n.Out, portList.reached, destinationWord)
-	if h.Hook.Hook == postrouting {
+	switch {
+	case h.traffic == policy.Untracked && h.ingress:
+		add(n.Out, portList.answering, sourceWord)
+	case h.traffic == policy.Untracked:
+		add(n.In, portList.answering, destinationWord)
+	case h.Hook.Hook == postrouting:
 		add(n.Out, portList.dialled, "ct original "+destinationWord)
 	}
-	return append(d.byProtocol(undeniableOut), d.byProtocol(rows)...)
+	undeniable, safe := undeniableOut, d.byProtocol(rows)
+	if h.ingress {
+		undeniable = undeniableIn
+	}
+	if h.traffic == policy.BeforeNAT { // what is dialled elsewhere is no failsafe
+		safe = []string{"fib daddr type local jump " + d.chain(nodePrefix, newItem("", safe...))}
+	}
+	return append(d.byProtocol(undeniable), safe...)
 }
 
 // byProtocol returns rules that lead packets to those of their protocol alone; "" stands for every one.
