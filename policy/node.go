@@ -126,6 +126,8 @@ func (v *View) asked(s nodeStep, in *Snapshot, f *Flow) (Action, *Rule) {
 		return Pass, nil
 	case s.traffic != Forwarded && (s.traffic != BeforeNAT || toNode) && v.Failsafe(&at, in) != nil:
 		return Pass, nil
+	case s.traffic == Untracked && v.answers(&at, in):
+		return Pass, nil
 	}
 	iface := f.Out
 	if s.ingress {
@@ -164,6 +166,21 @@ func (s *Snapshot) isLocal(a netip.Addr) bool {
 	return known && slices.ContainsFunc(s.Pods(), func(p Pod) bool { return p.PodRef == ref && p.Local() && !p.HostNetwork })
 }
 
+// answers tells whether a packet may answer one that a failsafe has, whatever its port is.
+func (v *View) answers(f *Flow, in *Snapshot) bool {
+	return slices.ContainsFunc(v.Node.Failsafes, func(s Failsafe) bool {
+		if f.In == "" {
+			return s.In && v.holds(&s, f, netip.AddrPortFrom(f.Dialled.Addr(), 0), in)
+		}
+		return s.Out && v.holds(&s, f, netip.AddrPortFrom(f.Source, 0), in)
+	})
+}
+
+// holds tells whether a failsafe has an end of a flow.
+func (v *View) holds(s *Failsafe, f *Flow, end netip.AddrPort, in *Snapshot) bool {
+	return s.Contains(f.Protocol, end) && !(s.Yields && v.lists(end.Addr(), in, f.Would))
+}
+
 // Failsafe returns the first failsafe of a view of the node that a flow has: of a flow that arrives by its source,
 // else by what is dialled or what is reached. nil is none.
 func (v *View) Failsafe(f *Flow, in *Snapshot) *Failsafe {
@@ -174,7 +191,7 @@ func (v *View) Failsafe(f *Flow, in *Snapshot) *Failsafe {
 	for i := range v.Node.Failsafes {
 		s := &v.Node.Failsafes[i]
 		for _, end := range ends {
-			if (s.In && f.In != "" || s.Out && f.In == "") && s.Contains(f.Protocol, end) && !(s.Yields && v.lists(end.Addr(), in, f.Would)) {
+			if (s.In && f.In != "" || s.Out && f.In == "") && v.holds(s, f, end, in) {
 				return s
 			}
 		}
