@@ -68,7 +68,8 @@ const loopback = "lo"
 
 // EvaluateNode tells whether the rules of a view of the node let the first packet of a connection pass, and by
 // which: nil for a default, and if no rule is asked. A flow without In begins at a socket of the node, and one with In
-// and without Out ends at one. The others are forwarded, and pods' own policies have their say beside it.
+// and without Out ends at one. The others are forwarded, and pods' own policies have their say beside it. A flow that an
+// Untracked rule accepts is not translated: it goes to what is dialled.
 func EvaluateNode(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 	if v == nil || v.Traffic == nil || f.Exempt || f.In == loopback || f.Out == loopback {
 		return true, nil
@@ -120,7 +121,7 @@ func (v *View) asked(s nodeStep, in *Snapshot, f *Flow) (Action, *Rule) {
 		rules = v.Traffic.Of(s.traffic).Egress
 	}
 	switch {
-	case len(rules) == 0, s.traffic == Untracked && (s.ingress && !toNode || in.isLocal(pod)):
+	case len(rules) == 0, s.traffic == Untracked && (s.ingress != toNode || in.isLocal(pod)):
 		return Pass, nil
 	case s == nodeStep{traffic: Local} && v.owns(cmp.Or(f.Reached, f.Dialled).Addr()):
 		return Pass, nil
