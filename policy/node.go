@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Node is the node as a subject: its policies judge what its own sockets send, those of pods in
@@ -61,23 +63,136 @@ func NodeRef(name string) PodRef { return PodRef{Name: name} }
 // pod has them.
 var NodeSubjects = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 
-// exempts tells whether no rule of the node judges a flow: it stays on the node, or a failsafe has
-// what is dialled or what is reached.
-func (v *View) exempts(f *Flow, in *Snapshot) bool {
-	own := func(a netip.Addr) bool {
-		_, is := slices.BinarySearchFunc(v.Node.Addrs, CleanAddr(a), netip.Addr.Compare)
-		return is || a.Unmap().IsLoopback()
+// loopback is the interface whose packets no rule judges.
+const loopback = "lo"
+
+// EvaluateNode tells whether the rules of a view of the node let the first packet of a connection pass, and by
+// which: nil for a default, and if no rule is asked. A flow without In begins at a socket of the node, and one with In
+// and without Out ends at one. The others are forwarded, and pods' own policies have their say beside it. A flow that an
+// Untracked rule accepts is not translated: it goes to what is dialled.
+func EvaluateNode(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
+	if v == nil || v.Traffic == nil || f.Exempt || f.In == loopback || f.Out == loopback {
+		return true, nil
 	}
-	return own(f.Dialled.Addr()) || own(f.Reached.Addr()) || v.Failsafe(f, in) != nil
+	steps := nodeForwarded[:]
+	switch {
+	case f.In == "":
+		steps = nodeEgress[:]
+	case f.Out == "":
+		steps = nodeIngress[:]
+	}
+	for _, s := range steps {
+		switch action, r := v.asked(s, in, f); {
+		case action == Deny:
+			return false, r
+		case action == Accept:
+			if by = r; s.traffic != Forwarded { // of which both lists are asked
+				return true, by
+			}
+		}
+	}
+	return true, by
 }
 
-// Failsafe returns the first failsafe of a view of the node that has what is dialled or what is
-// reached, nil for none.
+// nodeStep is one list of rules that EvaluateNode asks.
+type nodeStep struct {
+	traffic Traffic
+	ingress bool
+}
+
+// The lists of what leaves, arrives, and is forwarded, in order.
+var (
+	nodeEgress    = [...]nodeStep{{traffic: Untracked}, {traffic: Local}}
+	nodeIngress   = [...]nodeStep{{Untracked, true}, {BeforeNAT, true}, {Local, true}}
+	nodeForwarded = [...]nodeStep{{Untracked, true}, {BeforeNAT, true}, {Forwarded, true}, {traffic: Forwarded}}
+)
+
+// asked returns what one list says of a flow, Pass where no rule hits.
+func (v *View) asked(s nodeStep, in *Snapshot, f *Flow) (Action, *Rule) {
+	at := *f
+	if s.traffic == Untracked || s.traffic == BeforeNAT { // Services are not yet translated
+		at.Reached = f.Dialled
+	}
+	rules, toNode, pod := v.Rules.Admin, v.owns(at.Dialled.Addr()), f.Dialled.Addr()
+	switch {
+	case s.ingress:
+		rules, pod = v.Traffic.Of(s.traffic).Ingress, f.Source
+	case s.traffic != Local:
+		rules = v.Traffic.Of(s.traffic).Egress
+	}
+	switch {
+	case len(rules) == 0, s.traffic == Untracked && (s.ingress != toNode || in.isLocal(pod)):
+		return Pass, nil
+	case s == nodeStep{traffic: Local} && v.owns(cmp.Or(f.Reached, f.Dialled).Addr()):
+		return Pass, nil
+	case s.traffic != Forwarded && (s.traffic != BeforeNAT || toNode) && v.Failsafe(&at, in) != nil:
+		return Pass, nil
+	case s.traffic == Untracked && v.answers(&at, in):
+		return Pass, nil
+	}
+	iface := f.Out
+	if s.ingress {
+		iface = f.In
+	}
+	rules = slices.DeleteFunc(slices.Clone(rules), func(r *Rule) bool { return !r.isOn(v.Node, iface) })
+	return at.ordered(rules, in)
+}
+
+// On returns the interfaces of the rule, as Interfaces has them.
+func (r *Rule) On(n *Node) []string {
+	if r.Interfaces == nil {
+		return n.Interfaces
+	}
+	return r.Interfaces
+}
+
+// isOn tells whether the rule is about packets by an interface. "" stands for one that is not known, by which every
+// rule counts.
+func (r *Rule) isOn(n *Node, iface string) bool {
+	return iface == "" || slices.ContainsFunc(r.On(n), func(name string) bool {
+		prefix, glob := strings.CutSuffix(name, "*")
+		return name == iface || glob && strings.HasPrefix(iface, prefix)
+	})
+}
+
+// owns tells whether an address is the node's.
+func (v *View) owns(a netip.Addr) bool {
+	_, is := slices.BinarySearchFunc(v.Node.Addrs, CleanAddr(a), netip.Addr.Compare)
+	return is || a.Unmap().IsLoopback()
+}
+
+// isLocal tells whether an address is of a pod of this node with a network of its own.
+func (s *Snapshot) isLocal(a netip.Addr) bool {
+	ref, known := s.Pod(a)
+	return known && slices.ContainsFunc(s.Pods(), func(p Pod) bool { return p.PodRef == ref && p.Local() && !p.HostNetwork })
+}
+
+// answers tells whether a packet may answer one that a failsafe has, whatever its port is.
+func (v *View) answers(f *Flow, in *Snapshot) bool {
+	return slices.ContainsFunc(v.Node.Failsafes, func(s Failsafe) bool {
+		if f.In == "" {
+			return s.In && v.holds(&s, f, netip.AddrPortFrom(f.Dialled.Addr(), 0), in)
+		}
+		return s.Out && v.holds(&s, f, netip.AddrPortFrom(f.Source, 0), in)
+	})
+}
+
+// holds tells whether a failsafe has an end of a flow.
+func (v *View) holds(s *Failsafe, f *Flow, end netip.AddrPort, in *Snapshot) bool {
+	return s.Contains(f.Protocol, end) && !(s.Yields && v.lists(end.Addr(), in, f.Would))
+}
+
+// Failsafe returns the first failsafe of a view of the node that a flow has: of a flow that arrives by its source,
+// else by what is dialled or what is reached. nil is none.
 func (v *View) Failsafe(f *Flow, in *Snapshot) *Failsafe {
+	ends := []netip.AddrPort{f.Dialled, f.Reached}
+	if f.In != "" {
+		ends = []netip.AddrPort{netip.AddrPortFrom(f.Source, f.Reached.Port())}
+	}
 	for i := range v.Node.Failsafes {
 		s := &v.Node.Failsafes[i]
-		for _, to := range []netip.AddrPort{f.Dialled, f.Reached} {
-			if s.Contains(f.Protocol, to) && !(s.Yields && v.lists(to.Addr(), in, f.Would)) {
+		for _, end := range ends {
+			if (s.In && f.In != "" || s.Out && f.In == "") && v.holds(s, f, end, in) {
 				return s
 			}
 		}
@@ -85,15 +200,24 @@ func (v *View) Failsafe(f *Flow, in *Snapshot) *Failsafe {
 	return nil
 }
 
-// lists tells whether a rule in force, not a broken one, has an address among its networks, pods or
-// nodes. Wide networks do not count.
+// lists tells whether a rule in force for what leaves the node, not a broken one, has an address among its networks,
+// pods or nodes. Wide networks do not count.
 func (v *View) lists(a netip.Addr, in *Snapshot, would bool) bool {
-	return v.anyOfCluster(func(r *Rule) bool { return (would || !r.Audit) && !r.Broken && in.PeerSet(r.Peer).lists(CleanAddr(a)) })
+	rules := v.Rules.Admin
+	if v.Traffic != nil {
+		rules = v.Traffic.Listing()
+	}
+	return slices.ContainsFunc(rules, func(r *Rule) bool {
+		return (would || !r.Audit) && !r.Broken && in.PeerSet(r.Peer).lists(CleanAddr(a))
+	})
 }
+
+// Listing returns the rules to whose peers failsafes yield.
+func (r *TrafficRules) Listing() []*Rule { return slices.Concat(r.Local.Egress, r.Untracked.Egress) }
 
 // Same tells whether two reports of a node say the same.
 func (n *Node) Same(o *Node) bool {
 	return n == o || n != nil && o != nil && n.Name == o.Name && n.Missing == o.Missing &&
-		maps.Equal(n.Labels, o.Labels) && slices.Equal(n.Addrs, o.Addrs) &&
+		maps.Equal(n.Labels, o.Labels) && slices.Equal(n.Addrs, o.Addrs) && slices.Equal(n.Interfaces, o.Interfaces) &&
 		slices.EqualFunc(n.Failsafes, o.Failsafes, func(a, b Failsafe) bool { return a.Same(&b) })
 }

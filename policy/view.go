@@ -67,9 +67,9 @@ type View struct {
 	// Limits are the strictest of the enforcing policies, the others those of the cluster policies.
 	Limits, AdminLimits, BaselineLimits DNSLimits
 	Rules                               Rules
-	// Confirmed are the rules in order of a view of the node without those of policies whose
-	// safeguard waits for confirmation; nil if none waits.
-	Confirmed *Rules
+	// Confirmed are the rules of Traffic without those of policies whose safeguard waits for confirmation; nil if none
+	// waits.
+	Confirmed *TrafficRules
 	Index     *Index   // of the rules of the Namespace tier; nil: no name matches
 	Cluster   []*Index // of the rules of cluster policies; views with the same of these share it
 	Policies  []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted

@@ -15,6 +15,9 @@ import (
 type Tiers struct {
 	// Tiers has no subjects. Its ID is a word of hexadecimal digits.
 	layout.Tiers
+	// Node are the rules of the node in place of those of a pod, and Listed the peers to which its failsafes yield.
+	Node   layout.NodeTraffic
+	Listed []policy.Peer
 	// Peers are the peers of the rules, and Entries the rules that addresses are granted for,
 	// each once, sorted.
 	Peers   []policy.Peer
@@ -51,7 +54,8 @@ func NewTiers(admin, namespaceDeny, baseline []TierRule, namespace, dns bool) *T
 		return nil
 	}
 	t := &Tiers{Tiers: layout.Tiers{Namespace: namespace, DNS: dns}}
-	t.Admin, t.NamespaceDeny, t.Baseline = t.complete(fmt.Append(nil, namespace, dns, len(admin), " "), admin, namespaceDeny, baseline)
+	lists := t.complete(fmt.Append(nil, namespace, dns, len(admin), " "), admin, namespaceDeny, baseline)
+	t.Admin, t.NamespaceDeny, t.Baseline = lists[0], lists[1], lists[2]
 	return t
 }
 
@@ -62,13 +66,40 @@ func NewIngress(admin, accepts, baseline []TierRule, namespace bool) *Tiers {
 		baseline = nil
 	}
 	t := &Tiers{Tiers: layout.Tiers{Namespace: namespace}}
-	t.Admin, t.Accepts, t.Baseline = t.complete(fmt.Append(nil, "ingress", namespace, len(admin), " "), admin, accepts, baseline)
+	lists := t.complete(fmt.Append(nil, "ingress", namespace, len(admin), " "), admin, accepts, baseline)
+	t.Admin, t.Accepts, t.Baseline = lists[0], lists[1], lists[2]
+	return t
+}
+
+// NodeList are rules of the node about packets by the same interfaces.
+type NodeList struct {
+	Traffic    policy.Traffic
+	Ingress    bool
+	Interfaces []string
+	Rules      []TierRule
+}
+
+// NewNode makes the rules of the node. listed are the peers to which its failsafes yield.
+func NewNode(listed []policy.Peer, lists ...NodeList) *Tiers {
+	t := &Tiers{Listed: listed}
+	text, rules := fmt.Append(nil, "node", listed), make([][]TierRule, len(lists))
+	for i, l := range lists {
+		text, rules[i] = fmt.Appendf(text, "%v %v %q %d ", l.Traffic, l.Ingress, l.Interfaces, len(l.Rules)), l.Rules
+	}
+	for i, of := range t.complete(text, rules...) {
+		l := &t.Node[lists[i].Traffic]
+		to := &l.Egress
+		if lists[i].Ingress {
+			to = &l.Ingress
+		}
+		*to = append(*to, layout.NodeList{Interfaces: lists[i].Interfaces, Rules: of})
+	}
 	return t
 }
 
 // complete fills in what is made of the rules, which it returns as the tables have them. text tells apart what the rules do not.
-func (t *Tiers) complete(text []byte, lists ...[]TierRule) (first, second, third []*layout.TierRule) {
-	var out [3][]*layout.TierRule
+func (t *Tiers) complete(text []byte, lists ...[]TierRule) [][]*layout.TierRule {
+	out := make([][]*layout.TierRule, len(lists))
 	for n, rules := range lists {
 		for i := range rules {
 			r := &rules[i]
@@ -84,7 +115,7 @@ func (t *Tiers) complete(text []byte, lists ...[]TierRule) (first, second, third
 	slices.SortFunc(t.Peers, policy.Peer.Compare)
 	slices.Sort(t.Entries)
 	t.ID, t.Peers, t.Entries = idOf(text), slices.Compact(t.Peers), slices.Compact(t.Entries)
-	return out[0], out[1], out[2]
+	return out
 }
 
 // Same tells whether two are equal.

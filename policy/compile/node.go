@@ -54,8 +54,9 @@ func (c *Compiler) addNode(in *Input, s *draft) {
 			rules = u.auditing(audited, c.cluster.heavy)
 		}
 		rules.addTo(c.node.view)
+		c.node.view.Traffic = rules.traffic(func(*clusterPolicy) bool { return false })
 		if slices.ContainsFunc(u.policies, unconfirmed) {
-			c.node.view.Confirmed = rules.confirmed(unconfirmed)
+			c.node.view.Confirmed = rules.traffic(unconfirmed)
 		}
 	}
 	s.Views = append(s.Views, c.node.view)
@@ -97,8 +98,8 @@ func (r *clusterRules) auditing(some func(*clusterPolicy) bool, heavy map[policy
 	return out
 }
 
-// confirmed returns the rules in order without those of some of the policies.
-func (r *clusterRules) confirmed(unconfirmed func(*clusterPolicy) bool) *policy.Rules {
+// traffic returns the rules in order without those of some of the policies.
+func (r *clusterRules) traffic(unconfirmed func(*clusterPolicy) bool) *policy.TrafficRules {
 	without := map[string]bool{}
 	for _, p := range r.policies {
 		without[p.ID] = unconfirmed(p)
@@ -106,7 +107,7 @@ func (r *clusterRules) confirmed(unconfirmed func(*clusterPolicy) bool) *policy.
 	rest := func(rules []*policy.Rule) []*policy.Rule {
 		return slices.DeleteFunc(slices.Clone(rules), func(r *policy.Rule) bool { return !r.Standard && without[r.Policy] })
 	}
-	return &policy.Rules{Admin: rest(r.shared.Rules.Admin), Baseline: rest(r.shared.Rules.Baseline)}
+	return &policy.TrafficRules{Local: policy.Directions{Egress: rest(slices.Concat(r.shared.Rules.Admin, r.shared.Rules.Baseline))}}
 }
 
 // audited returns the policy as an Audit policy.

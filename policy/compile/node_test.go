@@ -121,11 +121,11 @@ func TestUnconfirmed(t *testing.T) {
 		diff.Equal(t, v, c.Compile(in).Node(), when, "the view of an unchanged node")
 		switch {
 		case want == nil && v.Confirmed != nil:
-			t.Errorf("%s: %v remain", when, orderedTexts(*v.Confirmed))
+			t.Errorf("%s: %v remain", when, orderedTexts(policy.Rules{Admin: v.Confirmed.Local.Egress}))
 		case want != nil && v.Confirmed == nil:
 			t.Errorf("%s: nothing waits", when)
 		case want != nil:
-			diff.Error(t, want, orderedTexts(*v.Confirmed), when)
+			diff.Error(t, want, orderedTexts(policy.Rules{Admin: v.Confirmed.Local.Egress}), when)
 		}
 		return v
 	}

@@ -140,7 +140,7 @@ a.corp.test corp.test {
 				written(32, "192.0.2.7/32"),
 			},
 		},
-		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
+		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, Mark: 0x80, Candidate: 0x20, Accepted: 0x10, GrantTimeout: 250 * time.Millisecond,
 		Audit:        Audit{Path: "/var/log/a.log", Size: 1 << 30, Keep: 0},
 		AuditFilter:  audit.Filter{Verdicts: []string{"denied", "would-deny", "failed"}, Namespaces: []string{"shop", "kube-system"}, Sample: 100},
 		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8, Grants: 3000, GrantsPerPod: 300},
@@ -261,9 +261,10 @@ func TestBadFiles(t *testing.T) {
 		{"dataplane's block", "dataplane auto {\n x\n}", "has no block"},
 		{"mark of two bits", "mark 0x60", "is not one bit"},
 		{"mark of none", "mark 0", "is not one bit"},
-		{"mark without a bit", "mark", "has 0 values instead of one or two"},
-		{"mark of three", "mark 1 2 4", "has 3 values instead of one or two"},
+		{"mark without a bit", "mark", "has 0 values instead of one to three"},
+		{"mark of four", "mark 1 2 4 8", "has 4 values instead of one to three"},
 		{"mark twice", "mark 0x40 64", "has one bit twice"},
+		{"third mark twice", "mark 1 2 2", "has one bit twice"},
 		{"second mark of two bits", "mark 0x40 0x3", "is not one bit"},
 		{"mark too high", "mark 0x100000000", "is not one bit"},
 		{"grant", "grant 500ms", `write "grant timeout 500ms"`},
@@ -376,13 +377,14 @@ func unwrapped(err error) error {
 }
 
 func TestMarks(t *testing.T) {
-	for text, want := range map[string][2]uint32{
-		"": {0x40, 0x20}, "mark 0x100": {0x100, 0x20}, "mark 0x20": {0x20, 0x40}, "mark 0x20 0x100": {0x20, 0x100}, "mark 0x40 1": {0x40, 1},
+	for text, want := range map[string][3]uint32{
+		"": {0x40, 0x20, 0x10}, "mark 0x100": {0x100, 0x20, 0x10}, "mark 0x20": {0x20, 0x40, 0x10}, "mark 0x20 0x100": {0x20, 0x100, 0x10},
+		"mark 0x40 1": {0x40, 1, 0x10}, "mark 0x10": {0x10, 0x20, 0x40}, "mark 1 2 4": {1, 2, 4},
 	} {
 		c, err := Parse("Corefile", ". {\nforward . 192.0.2.1\n"+text+"\n}")
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
-		} else if got := [2]uint32{c.Mark, c.Candidate}; got != want {
+		} else if got := [3]uint32{c.Mark, c.Candidate, c.Accepted}; got != want {
 			t.Errorf("%q: %#x, want %#x", text, got, want)
 		}
 	}

@@ -3,86 +3,173 @@ package layout
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/policy"
 )
 
-// The rules of the node judge what its own sockets send: what begins a connection, and untracked
-// packets, of TCP those with SYN alone. They are in a base chain of the output hook, which forwarded packets do not pass, and
-// which is there with such rules alone. They admit nothing: a connection that is open stays open.
+// The rules of the node judge what begins a connection, and untracked packets, of TCP those with SYN alone. Each traffic
+// has base chains of its own, which are there with such rules alone. They admit nothing: a connection that is open stays
+// open.
 
-// Node are the ordered rules of the node.
+// Node are the rules of the node.
 type Node struct {
 	// ID is of equal rules alone, with the Renew of their entry sets.
 	ID string
+	// Accepted is Bits.Accepted.
+	Accepted uint32
 	NodeRules
 	// Confirmed count in place of NodeRules while HoldUnconfirmed is not called, nil: NodeRules
 	// always count.
 	Confirmed *NodeRules
 }
 
-// NodeRules are the rules of the node in order.
+// NodeRules are the rules of the node by traffic.
 type NodeRules struct {
-	// Failsafes accept what is dialled, and what is reached, whatever the other rules are. Their
-	// peers are networks.
-	Failsafes       []*TierRule
-	Admin, Baseline []*TierRule
+	// In are failsafes by the source of what arrives, Out by the destination of what leaves: what is dialled, and
+	// what is reached. They accept whatever the other rules are. Their peers are networks.
+	In, Out []*TierRule
+	Traffic NodeTraffic
+}
+
+// NodeTraffic are the rules of the node for what arrives and for what leaves, in order.
+type NodeTraffic [policy.Untracked + 1]struct{ Ingress, Egress []NodeList }
+
+// NodeList are rules in order about packets by the same interfaces: of a name that ends with "*" those that begin so.
+type NodeList struct {
+	Interfaces []string
+	Rules      []*TierRule
 }
 
 // The chains of the node's rules.
 const (
 	nodePrefix = "node-" // of the chains
 
-	nodeChain      = nodePrefix + "output"
-	confirmedChain = nodePrefix + "confirmed"
-	auditedChain   = nodePrefix + "audited"  // logs what begins a connection
-	toldChain      = nodePrefix + "told"     // counts and logs what is denied
-	rejectedChain  = nodePrefix + "rejected" // denies with an answer
-	droppedChain   = nodePrefix + "dropped"  // denies without one
-	nodeNamedChain = nodePrefix + "named"    // namedChain of the node
+	auditedChain    = nodePrefix + "audited"  // logs what begins a connection
+	toldChain       = nodePrefix + "told"     // counts and logs what is denied
+	rejectedChain   = nodePrefix + "rejected" // denies with an answer
+	droppedChain    = nodePrefix + "dropped"  // denies without one
+	toldInChain     = nodePrefix + "toldin"   // the same of what arrives
+	rejectedInChain = nodePrefix + "rejectedin"
+	droppedInChain  = nodePrefix + "droppedin"
+	nodeNamedChain  = nodePrefix + "named"    // namedChain of the node
+	acceptedChain   = nodePrefix + "accepted" // has Local and Forwarded let a packet pass
+	notrackChain    = nodePrefix + "notrack"  // the same, and connection tracking does not see it
 )
 
 // nodeSubject is the word for the node in keys of entries: its loopback address, whatever address
 // a packet comes from.
 const nodeSubject = "%[4]s"
 
-// nodeVerdicts are those of the node's rules that decide.
-var nodeVerdicts = [...]string{Accept: "accept", Reject: "goto " + rejectedChain, Drop: "goto " + droppedChain}
-
-// nodeLogLimit bounds the log of the node.
-const nodeLogLimit = podLogLimit
-
-// The names of chains that judge what the node sends end with these.
-const (
-	dialledSuffix  = "dialled" // the node and failsafes, where what was dialled is translated
-	protocolSuffix = "to-"     // before the protocol: the chains that packets of it come to first
-)
-
-// local accepts packets to the node itself, which leave by another interface where a rule of
-// the output hook has led them there: a Service, or the interception of DNS. Other packets to
-// the node leave by lo.
-const local = "fib daddr type local accept"
-
-// undeniableByNode are packets that no rule of the node denies, by protocol as policy.Protocol writes it
-// (58 is ICMPv6, 2 is IGMP): without them the node has no link or no address. A host is also a
-// router to its pods. ICMPv6 2 says that a packet is too big.
-var undeniableByNode = map[string][]string{
-	"58": {
-		"icmpv6 type { 133, 134, 135, 136, 137 } ip6 hoplimit 255 accept",
-		"icmpv6 type { 130, 131, 132, 143 } ip6 daddr ff00::/8 accept", "icmpv6 type 2 accept",
-	},
-	"2":   {"ip daddr 224.0.0.0/4 accept"},
-	"tcp": {"tcp dport " + dnsPort + " " + local},
-	"udp": {local, "udp sport 68 udp dport 67 accept", "udp sport 546 udp dport 547 accept"},
+// nodeHook is where the kernel asks the rules of one traffic and direction.
+type nodeHook struct {
+	chain string
+	nft.Hook
+	traffic policy.Traffic
+	ingress bool
+	*words
+	begin []string // rules before those of NodeRules, for packets that are not judged
 }
 
 // begun are packets of connections of TCP that began before: connection tracking does not know some of them, as
 // those that it forgot, or that another program exempts, also those of others to the node.
 const begun = "tcp flags & (syn | ack) != syn return"
+
+// begins are the first packets of connections that are tracked.
+var begins = []string{"ct state != new return", begun}
+
+// unrelated are packets that have to do with pods or with the connection of another packet: a reply to a pod that is not
+// tracked would make the pod's next packet invalid.
+var unrelated = slices.Concat([]string{"icmp type { destination-unreachable, time-exceeded, parameter-problem } return", "icmpv6 type { 1, 2, 3, 4 } return"},
+	each("%[2]s saddr @known%[1]s return", "%[2]s daddr @known%[1]s return", "%[2]s saddr @podrange%[1]s return", "%[2]s daddr @podrange%[1]s return", "%[2]s daddr @"+servingSet+"%[1]s return"))
+
+// inWords and outWords are of packets that can be answered.
+var (
+	inWords  = &words{verdicts: [...]string{Accept: "accept", Reject: "goto " + rejectedInChain, Drop: "goto " + droppedInChain}, peerWord: sourceWord}
+	outWords = &words{verdicts: [...]string{Accept: "accept", Reject: "goto " + rejectedChain, Drop: "goto " + droppedChain}, named: nodeNamedChain, subjectWord: nodeSubject, peerWord: destinationWord}
+)
+
+// nodeHooks are all of them. The interface by which a packet leaves is known at output unless its destination is
+// translated there. Behind that a packet cannot be answered, but only dropped.
+var nodeHooks = []nodeHook{
+	{
+		chain: nodePrefix + "untrackedin", Hook: nft.Hook{Type: "filter", Hook: "prerouting", Priority: untrackedPriority}, traffic: policy.Untracked, ingress: true,
+		words: &words{verdicts: [...]string{Accept: "goto " + notrackChain, Reject: "goto " + droppedInChain, Drop: "goto " + droppedInChain}, peerWord: sourceWord},
+		begin: append([]string{"iifname \"lo\" return", "iifname @" + boundSet + " return", "fib daddr type != local return"}, unrelated...),
+	},
+	{
+		chain: nodePrefix + "untrackedout", Hook: nft.Hook{Type: "filter", Hook: "output", Priority: untrackedPriority}, traffic: policy.Untracked,
+		words: &words{verdicts: [...]string{Accept: "goto " + notrackChain, Reject: "goto " + droppedChain, Drop: "goto " + droppedChain}, peerWord: destinationWord},
+		begin: append([]string{"oifname \"lo\" return", "oifname @" + boundSet + " return"}, unrelated...),
+	},
+	{
+		chain: nodePrefix + "beforenat", Hook: nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATPriority}, traffic: policy.BeforeNAT, ingress: true,
+		words: &words{verdicts: [...]string{Accept: "goto " + acceptedChain, Reject: "goto " + droppedInChain, Drop: "goto " + droppedInChain}, peerWord: sourceWord},
+		begin: append([]string{"iifname \"lo\" return"}, begins...),
+	},
+	{
+		chain: nodePrefix + "arriving", Hook: nft.Hook{Type: "filter", Hook: "forward", Priority: arrivingPriority}, traffic: policy.Forwarded, ingress: true,
+		words: inWords, begin: begins,
+	},
+	{
+		chain: nodePrefix + "leaving", Hook: nft.Hook{Type: "filter", Hook: "forward", Priority: leavingPriority}, traffic: policy.Forwarded,
+		words: outWords, begin: begins,
+	},
+	{
+		chain: nodePrefix + "input", Hook: nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, ingress: true,
+		words: inWords, begin: []string{"ct state established,related,invalid return", `iifname "lo" return`, begun},
+	},
+	{
+		chain: nodePrefix + "output", Hook: nft.Hook{Type: "filter", Hook: "output", Priority: verdictPriority},
+		words: outWords, begin: []string{"ct state established,related,invalid return", "ct status dnat return", `oifname "lo" return`, begun},
+	},
+	{
+		chain: nodePrefix + "translated", Hook: nft.Hook{Type: "filter", Hook: postrouting, Priority: verdictPriority},
+		words: &words{verdicts: [...]string{Accept: "accept", Reject: "goto " + droppedChain, Drop: "goto " + droppedChain}, named: nodeNamedChain, subjectWord: nodeSubject, peerWord: destinationWord},
+		begin: append([]string{"ct status & dnat == 0 return", `oifname "lo" return`, "fib saddr type != local return"}, begins...),
+	},
+}
+
+const postrouting = "postrouting"
+
+// lists are the lists that the hook asks.
+func (n *NodeRules) lists(h *nodeHook) []NodeList {
+	if h.ingress {
+		return n.Traffic[h.traffic].Ingress
+	}
+	return n.Traffic[h.traffic].Egress
+}
+
+// nodeLogLimit bounds the log of the node.
+const nodeLogLimit = podLogLimit
+
+// local accepts packets to the node itself, which leave by another interface where a rule of
+// the output hook has led them there: the interception of DNS. Other packets to the node leave by lo.
+const local = "fib daddr type local accept"
+
+// undeniableOut and undeniableIn are packets that no rule of the node denies, by protocol as policy.Protocol writes it
+// (58 is ICMPv6, 2 is IGMP): without them the node has no link or no address. A host is also a
+// router to its pods. ICMPv6 2 says that a packet is too big.
+var (
+	undeniableOut = map[string][]string{
+		"58": onLinkOfNode, "2": {"ip daddr 224.0.0.0/4 accept"}, "tcp": {"tcp dport " + dnsPort + " " + local},
+		"udp": {local, "udp sport 68 udp dport 67 accept", "udp sport 546 udp dport 547 accept"},
+	}
+	undeniableIn = map[string][]string{
+		"58": onLinkOfNode, "2": {"ip daddr 224.0.0.0/4 accept"},
+		// The reply to a query of a bound socket, of which connection tracking knows what it was led to.
+		"udp": append(each("udp sport "+dnsPort+" %[2]s saddr @"+nodeInterceptMap+"%[1]s accept"), "udp sport 67 udp dport 68 accept", "udp sport 547 udp dport 546 accept"),
+	}
+	onLinkOfNode = []string{
+		"icmpv6 type { 133, 134, 135, 136, 137 } ip6 hoplimit 255 accept",
+		"icmpv6 type { 130, 131, 132, 143 } ip6 daddr ff00::/8 accept", "icmpv6 type 2 accept",
+	}
+)
 
 // unlogged are packets of connections that began before, packets to the node itself, and those of undeniableByNode.
 var unlogged = []string{
@@ -102,17 +189,44 @@ func (d *dispatch) node(n *Node) {
 	if n == nil {
 		return
 	}
+	d.first = nil
 	d.nodeChain(toldChain, nil, "counter name "+deniedCounter, nodeLogLimit+" jump tell", "ct status dnat jump original")
 	d.nodeChain(rejectedChain, nil, "jump "+toldChain, "goto refuse")
 	d.nodeChain(droppedChain, nil, "jump "+toldChain, "drop")
+	d.nodeChain(toldInChain, nil, "counter name "+deniedCounter, nodeLogLimit+" jump tellingress", "ct status dnat jump original")
+	d.nodeChain(rejectedInChain, nil, "jump "+toldInChain, "goto refuse")
+	d.nodeChain(droppedInChain, nil, "jump "+toldInChain, "drop")
 	d.nodeChain(nodeNamedChain, nil, namedRules("accept")...)
-	rules := []string{"ct state established,related,invalid return", `oifname "lo" return`, begun}
-	if n.Confirmed != nil {
-		d.nodeChain(confirmedChain, nil, d.nodeRules(*n.Confirmed, confirmedChain+"-")...)
-		rules = append(rules, each("%[4]s != @"+heldSet+"%[1]s goto "+confirmedChain)...)
+	d.nodeChain(acceptedChain, nil, fmt.Sprintf("meta mark set meta mark | %#x accept", n.Accepted))
+	d.nodeChain(notrackChain, nil, fmt.Sprintf("meta mark set meta mark | %#x notrack accept", n.Accepted))
+	for i := range nodeHooks {
+		h := &nodeHooks[i]
+		rules, lists := n.marks(h), n.lists(h)
+		if len(lists) == 0 && (len(rules) == 0 || h.traffic > policy.Forwarded) {
+			continue
+		}
+		rules = append(rules, h.begin...)
+		if len(lists) > 0 && n.Confirmed != nil {
+			rules = append(rules, each("%[4]s != @"+heldSet+"%[1]s goto "+d.chain(nodePrefix, newItem("", d.nodeRules(n.Confirmed, h)...)))...)
+		}
+		d.nodeChain(h.chain, &h.Hook, append(rules, d.nodeRules(&n.NodeRules, h)...)...)
 	}
-	rules = append(rules, d.nodeRules(n.NodeRules, nodePrefix)...)
-	d.nodeChain(nodeChain, &nft.Hook{Type: "filter", Hook: "output", Priority: verdictPriority}, rules...)
+}
+
+// marks returns the rules of a hook about Accepted: hooks that set it clear that of others, and those that have it let a
+// packet pass clear it at the last place.
+func (n *Node) marks(h *nodeHook) []string {
+	accepted, clear := has("meta mark", n.Accepted), fmt.Sprintf(" meta mark set meta mark & %#x", ^n.Accepted)
+	untracked, beforeNAT := &n.Traffic[policy.Untracked], len(n.Traffic[policy.BeforeNAT].Ingress) > 0
+	switch {
+	case h.traffic == policy.Untracked, h.traffic == policy.BeforeNAT && len(untracked.Ingress) == 0:
+		return []string{accepted + clear}
+	case h.traffic == policy.Forwarded && beforeNAT && h.ingress:
+		return []string{accepted + " accept"}
+	case h.traffic == policy.Forwarded && beforeNAT, h.Hook.Hook == "input" && (beforeNAT || len(untracked.Ingress) > 0), h.Hook.Hook == "output" && len(untracked.Egress) > 0:
+		return []string{accepted + clear + " accept"}
+	}
+	return nil
 }
 
 // nodeChain adds a chain of the node.
@@ -120,43 +234,87 @@ func (d *dispatch) nodeChain(name string, hook *nft.Hook, rules ...string) {
 	d.chains = append(d.chains, nft.NewChain(name, describe(name), hook, rules...))
 }
 
-// nodeRules returns the rules of a chain that judges what the node sends. The names of the chains
-// that they lead to begin with prefix.
-func (d *dispatch) nodeRules(n NodeRules, prefix string) []string {
-	byProtocol := map[string][]string{}
-	for protocol, rules := range undeniableByNode {
-		byProtocol[protocol] = slices.Clone(rules)
+// nodeRules returns the rules that a hook asks, behind the failsafes.
+func (d *dispatch) nodeRules(n *NodeRules, h *nodeHook) (rules []string) {
+	lists := n.lists(h)
+	if len(lists) == 0 {
+		return nil
 	}
-	dialled, reached := []string{local}, []string(nil)
-	for _, r := range n.Failsafes {
-		d.sets[r.Peers] = d.peers[r.Peers]
-		for _, p := range portLists(r.Ports) {
-			at := " @" + peersPrefix + r.Peers + "-%[1]s accept"
-			dialled = append(dialled, each(p.dialled()+"ct original %[2]s daddr"+at)...)
-			if p.protocol == "" {
-				reached = append(reached, each("%[2]s daddr"+at)...)
-			} else {
-				byProtocol[p.protocol] = append(byProtocol[p.protocol], each(p.reached()+"%[2]s daddr"+at)...)
+	rules = d.failsafes(n, h)
+	for _, l := range lists {
+		items := d.walk(walkKey{words: h.words, pass: "return"}).list(l.Rules)
+		if slices.ContainsFunc(l.Rules, func(r *TierRule) bool { return r.Entries != "" }) {
+			bare := d.walk(walkKey{words: h.words, pass: "return", bare: true})
+			items = append([]*item{newItem("goto "+d.chain(partPrefix, bare.items(bare.listed(l.Rules))...), "ct state untracked ")}, items...)
+		}
+		to := "jump " + d.chain(nodePrefix, items...)
+		for _, name := range l.Interfaces {
+			rules = append(rules, h.by(name)+to)
+		}
+	}
+	return rules
+}
+
+// by matches packets by an interface.
+func (h *nodeHook) by(name string) string {
+	switch {
+	case name == "*":
+		return ""
+	case h.ingress:
+		return "iifname " + ifname(name) + " "
+	}
+	return "oifname " + ifname(name) + " "
+}
+
+// failsafes returns the rules that accept what no rule of the node denies.
+func (d *dispatch) failsafes(n *NodeRules, h *nodeHook) []string {
+	rows := map[string][]string{}
+	add := func(all []*TierRule, ports func(portList) string, end string) {
+		for _, r := range all {
+			d.sets[r.Peers] = d.peers[r.Peers]
+			for _, p := range portLists(r.Ports) {
+				rows[p.protocol] = append(rows[p.protocol], each(ports(p)+end+" @"+peersPrefix+r.Peers+"-%[1]s accept")...)
 			}
 		}
 	}
-	d.nodeChain(prefix+dialledSuffix, nil, dialled...)
-	// A packet asks the rules of its protocol alone.
-	var jumps []string
-	for _, protocol := range slices.Sorted(maps.Keys(byProtocol)) {
-		d.nodeChain(prefix+protocolSuffix+protocol, nil, byProtocol[protocol]...)
-		jumps = append(jumps, protocol+" : jump "+prefix+protocolSuffix+protocol)
+	switch {
+	case h.traffic == policy.Forwarded:
+		return nil
+	case h.ingress:
+		add(n.In, portList.reached, sourceWord)
+	default:
+		add(n.Out, portList.reached, destinationWord)
 	}
-	rules := slices.Concat([]string{"meta l4proto vmap { " + strings.Join(jumps, " , ") + " }"}, reached, []string{"ct status dnat jump " + prefix + dialledSuffix})
+	switch {
+	case h.traffic == policy.Untracked && h.ingress:
+		add(n.Out, portList.answering, sourceWord)
+	case h.traffic == policy.Untracked:
+		add(n.In, portList.answering, destinationWord)
+	case h.Hook.Hook == postrouting:
+		add(n.Out, portList.dialled, "ct original "+destinationWord)
+	}
+	undeniable, safe := undeniableOut, d.byProtocol(rows)
+	if h.ingress {
+		undeniable = undeniableIn
+	}
+	if h.traffic == policy.BeforeNAT { // what is dialled elsewhere is no failsafe
+		safe = []string{"fib daddr type local jump " + d.chain(nodePrefix, newItem("", safe...))}
+	}
+	return append(d.byProtocol(undeniable), safe...)
+}
 
-	d.first = nil
-	next := "goto " + d.chain(restPrefix, d.list(n.Baseline, "accept", true)...)
-	bare := "goto " + d.chain(restPrefix, d.untracked(n.Baseline, "accept", true)...)
-	untracked := newItem("goto "+d.chain(partPrefix, d.untracked(n.Admin, bare, true)...), "ct state untracked ")
-	for _, i := range append([]*item{untracked}, d.list(n.Admin, next, true)...) {
-		rules = append(rules, i.texts...)
+// byProtocol returns rules that lead packets to those of their protocol alone; "" stands for every one.
+func (d *dispatch) byProtocol(all map[string][]string) (rules []string) {
+	var jumps []string
+	for _, protocol := range slices.Sorted(maps.Keys(all)) {
+		if protocol != "" {
+			jumps = append(jumps, protocol+" : jump "+d.chain(nodePrefix, newItem("", all[protocol]...)))
+		}
 	}
-	return rules
+	if len(jumps) > 0 {
+		rules = []string{"meta l4proto vmap { " + strings.Join(jumps, " , ") + " }"}
+	}
+	return append(rules, all[""]...)
 }
 
 // UnconfirmedTimeout is how long the rules of the node that wait for confirmation count after the

@@ -29,13 +29,21 @@ func withNode(s layout.State) layout.State {
 	s.Node = &layout.Node{
 		ID: "0123456789abcdef",
 		NodeRules: layout.NodeRules{
-			Failsafes: []*layout.TierRule{{Peers: "kubelets", Ports: tcp(10250)}, {Peers: "near", Ports: []policy.PortRange{{Protocol: 89, Last: 65535}}}, {Peers: "near"},
+			In: []*layout.TierRule{{Peers: "near", Ports: tcp(22)}},
+			Out: []*layout.TierRule{{Peers: "kubelets", Ports: tcp(10250)}, {Peers: "near", Ports: []policy.PortRange{{Protocol: 89, Last: 65535}}}, {Peers: "near"},
 				{Peers: "kubelets", Ports: []policy.PortRange{{Protocol: 58, Last: 65535}}}, {Peers: "kubelets", Ports: []policy.PortRange{{Protocol: 2, Last: 65535}}}},
-			Admin:    []*layout.TierRule{{Entries: "a01", Ports: tcp(443)}, {Entries: "d02", Action: layout.Drop}, {Peers: "near", Action: layout.Pass}, {Ports: tcp(81), Action: layout.Reject}},
-			Baseline: []*layout.TierRule{{Peers: "near", Ports: tcp(82)}, {Action: layout.Drop}},
 		},
-		Confirmed: &layout.NodeRules{Failsafes: []*layout.TierRule{{Peers: "near"}}, Admin: []*layout.TierRule{{Entries: "d02", Action: layout.Drop}}},
+		Confirmed: &layout.NodeRules{Out: []*layout.TierRule{{Peers: "near"}}},
 	}
+	for t := range s.Node.Traffic {
+		s.Node.Traffic[t].Ingress = []layout.NodeList{{Interfaces: []string{"eth0", "eth*", "*"}, Rules: []*layout.TierRule{{Peers: "near", Ports: tcp(82)}, {Action: layout.Reject}}}}
+		if policy.Traffic(t) != policy.BeforeNAT {
+			s.Node.Traffic[t].Egress = []layout.NodeList{{Interfaces: []string{"eth0"}, Rules: []*layout.TierRule{{Peers: "near", Ports: tcp(82)}}}, {Interfaces: []string{"*"}, Rules: []*layout.TierRule{{Action: layout.Drop}}}}
+		}
+		s.Node.Confirmed.Traffic[t].Ingress = []layout.NodeList{{Interfaces: []string{"*"}, Rules: []*layout.TierRule{{Peers: "near", Action: layout.Drop}}}}
+	}
+	s.Node.Traffic[policy.Local].Egress[0].Rules = []*layout.TierRule{{Entries: "a01", Ports: tcp(443)}, {Entries: "d02", Action: layout.Drop}, {Ports: tcp(81), Action: layout.Reject}}
+	s.Node.Confirmed.Traffic[policy.Local].Egress = []layout.NodeList{{Interfaces: []string{"*"}, Rules: []*layout.TierRule{{Entries: "d02", Action: layout.Drop}}}}
 	return s
 }
 
@@ -63,7 +71,7 @@ func TestTheNodesRulesComeAndGo(t *testing.T) {
 			}
 			// A later agent takes over what is there, whatever it wants: a rule goes, and members change.
 			changed := withNode(of)
-			changed.Node.ID, changed.Node.Admin = "fedcba9876543210", changed.Node.Admin[1:]
+			changed.Node.ID, changed.Node.Traffic[policy.Local].Egress = "fedcba9876543210", changed.Node.Traffic[policy.Local].Egress[1:]
 			changed.Peers[len(changed.Peers)-2].Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25")}
 			for _, next := range []layout.State{s, of, s, changed, s} {
 				tables = laterAgent(t)

@@ -1,0 +1,221 @@
+package enforcer_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
+)
+
+// The node's addresses on the link to the world, and the world's there and behind it.
+var (
+	uplinks = []netip.Addr{netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("fd00:77::1")}
+	worlds  = []netip.Addr{netip.MustParseAddr("192.168.77.2"), netip.MustParseAddr("fd00:77::2")}
+)
+
+// nodeRule is a rule of the node for everywhere.
+func nodeRule(traffic policy.Traffic, ingress bool, action policy.Action, ports policy.PortSet) *policy.Rule {
+	return &policy.Rule{Tier: policy.Admin, Traffic: traffic, Ingress: ingress, Action: action, Ports: ports, Policy: "node"}
+}
+
+// closeNode denies everything of some traffic in both directions behind other rules.
+func (p *peering) closeNode(first []*policy.Rule, traffics ...policy.Traffic) {
+	p.nodeRules = first
+	for _, t := range traffics {
+		p.nodeRules = append(p.nodeRules, nodeRule(t, true, policy.Deny, policy.AnyPort))
+		if t != policy.BeforeNAT {
+			p.nodeRules = append(p.nodeRules, nodeRule(t, false, policy.Deny, policy.AnyPort))
+		}
+	}
+	p.apply()
+}
+
+// nodePeering serves 80 and 81 on a node that is a subject, with no pod that is.
+func (p *peering) nodePeering(t *testing.T) {
+	serves, err := p.Node.Serve(80, 81)
+	fatal.If(t, err)
+	t.Cleanup(serves.Close)
+	p.ordered, p.labels["client"] = map[string][]*policy.Rule{}, "client"
+	p.node = &policy.Node{Name: "node", Addrs: p.nodeAddrs(), Interfaces: everywhere}
+}
+
+// are expects outcomes of one host's connections to a port of addresses.
+func (p *peering) are(when string, want lab.Outcome, from *lab.Host, network string, port uint16, to ...netip.Addr) {
+	p.t.Helper()
+	for _, a := range to {
+		got := from.ProbeFor(network, netip.AddrPortFrom(a, port), lab.PatienceFor(want))
+		if want == lab.Silent && got != lab.Answered { // however it is denied
+			continue
+		}
+		diff.Equal(p.t, want, got, when, network, "to", a, port)
+	}
+}
+
+// TestFailsafesOfAClosedNode: on a node whose rules deny everything by every interface failsafes of both directions go
+// on, for every traffic, and so do its link, its own processes and the replies that pods wait for. A packet from outside
+// is no packet of the node because it has the node's address.
+func TestFailsafesOfAClosedNode(t *testing.T) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		p.nodePeering(t)
+		db, outside := p.Pod("db"), outsides(1)
+		pods := []netip.Addr{db.Addr4, db.Addr6}
+		row := func(in bool, ports ...policy.PortRange) (out []policy.Failsafe) {
+			for _, network := range []string{"0.0.0.0/0", "::/0"} {
+				out = append(out, policy.Failsafe{Name: fmt.Sprint(network, in), In: in, Out: !in, Ports: ports, Networks: []netip.Prefix{netip.MustParsePrefix(network)}})
+			}
+			return out
+		}
+		p.node.Failsafes = append(row(true, policy.PortRange{Protocol: policy.TCP, First: 80, Last: 80}), row(false, policy.PortRange{Protocol: policy.TCP, First: 81, Last: 81})...)
+		heard, err := p.Node.ListenPacket("udp", "[::]:90")
+		fatal.If(t, err)
+		t.Cleanup(func() { heard.Close() })
+		// hears tells whether a packet from outside with the node's own address arrives.
+		hears := func(when string) bool {
+			c, err := p.World.DialFrom("udp", "[fd00:77::1]:0", "[fd00:77::1]:90", lab.Limit)
+			fatal.If(t, err)
+			defer c.Close()
+			for range 5 {
+				if _, err := c.Write([]byte(when)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fatal.If(t, heard.SetReadDeadline(time.Now().Add(lab.Patience)))
+			for b := make([]byte, 99); ; {
+				n, _, err := heard.ReadFrom(b)
+				if err != nil || string(b[:n]) == when {
+					return err == nil
+				}
+			}
+		}
+		p.apply()
+		if !hears("without rules") {
+			t.Error("without rules a packet with the node's address does not arrive")
+		}
+		for _, traffics := range [][]policy.Traffic{{policy.Local}, {policy.BeforeNAT}, {policy.Untracked}, {policy.Local, policy.Forwarded, policy.BeforeNAT, policy.Untracked}} {
+			p.closeNode(nil, traffics...)
+			when := fmt.Sprint(traffics)
+			for _, host := range []*lab.Host{p.Node, p.World} {
+				_, err := host.Run("ip", "neigh", "flush", "all")
+				fatal.If(t, err)
+			}
+			p.are(when, lab.Answered, p.World, "tcp", 80, uplinks...)
+			p.are(when, lab.Silent, p.World, "tcp", 81, uplinks...)
+			p.are(when, lab.Silent, p.World, "udp", 80, uplinks...)
+			p.are(when, lab.Answered, p.Node, "tcp", 81, outside...)
+			p.are(when, lab.Answered, p.Node, "tcp", 81, pods...)
+			p.are(when, lab.Answered, p.Node, "tcp", 80, p.node.Addrs...)
+			p.are(when, lab.Answered, p.Pod("client").Host, "tcp", 80, uplinks...)
+			if traffics[0] != policy.BeforeNAT {
+				p.are(when, lab.Silent, p.Node, "tcp", 80, outside...)
+			}
+			if hears(when) {
+				t.Errorf("%s: a packet from outside passes with the node's address", when)
+			}
+		}
+	})
+}
+
+// TestMarksOfAcceptedPackets: what a rule before translation accepts passes the later rules of the node, by a mark that
+// no other packet has because another program or a socket set it, and that leaves the node on no packet.
+func TestMarksOfAcceptedPackets(t *testing.T) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		p.nodePeering(t)
+		db, outside := p.Pod("db"), outsides(1)
+		fatal.If(t, p.SetServices(
+			lab.Service{Addr: uplinks[0], Protocol: "tcp", Port: nodePort, To: []netip.AddrPort{netip.AddrPortFrom(db.Addr4, 80)}},
+			lab.Service{Addr: uplinks[1], Protocol: "tcp", Port: nodePort, To: []netip.AddrPort{netip.AddrPortFrom(db.Addr6, 80)}}))
+		marked := fmt.Sprintf("%#x", enforcer.DefaultAccepted)
+		// dials tells whether a socket of the node with the mark opens a connection.
+		dials := func(to netip.Addr) (opened bool) {
+			d := net.Dialer{Timeout: lab.Patience, Control: func(_, _ string, c syscall.RawConn) error {
+				return c.Control(func(fd uintptr) {
+					fatal.If(t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, enforcer.DefaultAccepted))
+				})
+			}}
+			fatal.If(t, p.Node.Do(func() error {
+				c, err := d.Dial("tcp", netip.AddrPortFrom(to, 80).String())
+				if opened = err == nil; opened {
+					return c.Close()
+				}
+				return nil
+			}))
+			return opened
+		}
+		for _, untracked := range [][]policy.Traffic{nil, {policy.Untracked}} {
+			first := []*policy.Rule{nodeRule(policy.BeforeNAT, true, policy.Accept, "tcp/30080"), nodeRule(policy.BeforeNAT, true, policy.Accept, "tcp/80")}
+			for range untracked {
+				first = append(first, nodeRule(policy.Untracked, true, policy.Accept, "udp/80"), nodeRule(policy.Untracked, false, policy.Accept, "udp/80"))
+			}
+			p.closeNode(first, policy.Local, policy.Forwarded)
+			if untracked == nil {
+				fatal.If(t, p.Node.Pipe("table inet other {\ncounter left {}\nchain in { type filter hook prerouting priority raw; meta mark set "+marked+"; }\n"+
+					"chain post { type filter hook postrouting priority mangle; meta mark & "+marked+" != 0 counter name left; }\n}\n", "nft", "-f", "-"))
+			}
+			when := fmt.Sprint("beside rules for ", untracked)
+			p.are(when, lab.Answered, p.World, "tcp", nodePort, uplinks...)
+			p.are(when, lab.Answered, p.World, "tcp", 80, uplinks[0], uplinks[1], db.Addr4, db.Addr6)
+			p.are(when, lab.Silent, p.World, "tcp", 81, uplinks[0], uplinks[1], db.Addr4, db.Addr6)
+			for _, a := range outside {
+				if dials(a) {
+					t.Errorf("%s: a socket with the mark opens a connection to %s", when, a)
+				}
+			}
+		}
+		out, err := p.Node.Run("nft", "list", "counter", "inet", "other", "left")
+		fatal.If(t, err)
+		diff.Has(t, "packets 0 ", out, "packets that leave with the mark")
+	})
+}
+
+// TestUntrackedServices: a service of the node goes on without an entry of connection tracking where both directions have
+// a rule, and stops when one of them goes. To pods it is tracked all the same.
+func TestUntrackedServices(t *testing.T) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		p.nodePeering(t)
+		in, out := nodeRule(policy.Untracked, true, policy.Accept, "tcp/80,udp/80"), nodeRule(policy.Untracked, false, policy.Accept, policy.AnyPort)
+		entries := func() int {
+			list, err := p.Node.Run("conntrack", "-L")
+			fatal.If(t, err)
+			return strings.Count(list, "dport=80 ")
+		}
+		both := func(when string, want lab.Outcome) {
+			t.Helper()
+			for _, network := range []string{"tcp", "udp"} {
+				p.are(when, want, p.World, network, 80, uplinks...)
+				p.are(when, lab.Answered, p.Pod("client").Host, network, 80, uplinks...)
+			}
+		}
+		p.closeNode([]*policy.Rule{in, out}, policy.Local, policy.Untracked)
+		p.node.Failsafes = []policy.Failsafe{{Name: "pods", In: true, Networks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("fd00:1::/64")}}}
+		p.node = &policy.Node{Name: p.node.Name, Addrs: p.node.Addrs, Interfaces: everywhere, Failsafes: p.node.Failsafes}
+		p.apply()
+		_, err := p.Node.Run("conntrack", "-F")
+		fatal.If(t, err)
+		for _, network := range []string{"tcp", "udp"} {
+			p.are("both directions", lab.Answered, p.World, network, 80, uplinks...)
+		}
+		diff.Equal(t, 0, entries(), "entries of connection tracking")
+		both("both directions", lab.Answered)
+		if entries() == 0 {
+			t.Error("connections of pods have no entries")
+		}
+		for when, one := range map[string]*policy.Rule{"in alone": in, "out alone": out} {
+			p.closeNode([]*policy.Rule{one}, policy.Local, policy.Untracked)
+			both(when, lab.Silent)
+		}
+	})
+}
