@@ -98,7 +98,7 @@ func TestTheNodesRulesAreRepaired(t *testing.T) {
 		"delete chain inet namegate node-output":                            "nft chain inet namegate node-output",
 		"insert rule inet namegate node-output accept":                      "nft chain inet namegate node-output",
 		"flush chain inet namegate node-audited":                            "nft chain inet namegate node-audited",
-		"flush chain inet namegate node-rejected":                           "nft chain inet namegate node-rejected",
+		"flush chain inet namegate node-output-rejected":                    "nft chain inet namegate node-output-rejected",
 		"flush set inet namegate peers-kubelets-4":                          "nft set inet namegate peers-kubelets-4",
 		"delete element inet namegate peers-kubelets-6 { 2001:db8:5::/64 }": "nft set inet namegate peers-kubelets-6",
 		"delete chain inet namegate node-output; add chain inet namegate node-output { type filter hook output priority 5; }": "nft chain inet namegate node-output",
