@@ -143,10 +143,11 @@ var (
 		"udp": {local, "udp sport 68 udp dport 67 accept", "udp sport 546 udp dport 547 accept"},
 	}
 	undeniableIn = map[string][]string{
-		"58": onLinkOfNode, "2": {"ip daddr 224.0.0.0/4 accept"},
+		"58": onLinkOfNode, "2": {"ip daddr 224.0.0.0/4 accept"}, "tcp": podsQueries,
 		// The reply to a query of a bound socket, of which connection tracking knows what it was led to.
-		"udp": append(each("udp sport "+dnsPort+" %[2]s saddr @"+nodeInterceptMap+"%[1]s accept"), "udp sport 67 udp dport 68 accept", "udp sport 547 udp dport 546 accept"),
+		"udp": append(slices.Concat(podsQueries, each("udp sport "+dnsPort+" %[2]s saddr @"+nodeInterceptMap+"%[1]s accept")), "udp sport 67 udp dport 68 accept", "udp sport 547 udp dport 546 accept"),
 	}
+	podsQueries  = each("th dport " + dnsPort + " %[2]s daddr @" + servingSet + "%[1]s %[2]s saddr @known%[1]s accept")
 	onLinkOfNode = []string{
 		"icmpv6 type { 133, 134, 135, 136, 137 } ip6 hoplimit 255 accept",
 		"icmpv6 type { 130, 131, 132, 143 } ip6 daddr ff00::/8 accept", "icmpv6 type 2 accept",
