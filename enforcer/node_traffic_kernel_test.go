@@ -1,9 +1,11 @@
 package enforcer_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,6 +64,26 @@ func (p *peering) are(when string, want lab.Outcome, from *lab.Host, network str
 	}
 }
 
+// serveDNS echoes queries over UDP to the agent's address of IPv4.
+func (p *peering) serveDNS() {
+	p.t.Helper()
+	var serving []netip.Addr
+	fatal.If(p.t, p.Node.Do(func() (err error) { serving, err = p.e.Refresh(context.Background()); return err }))
+	serving = slices.DeleteFunc(serving, netip.Addr.Is6)
+	c, err := p.Node.ListenPacket("udp", netip.AddrPortFrom(serving[0], 53).String())
+	fatal.If(p.t, err)
+	p.t.Cleanup(func() { c.Close() })
+	go func() {
+		for b := make([]byte, 999); ; {
+			n, from, err := c.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteTo(b[:n], from)
+		}
+	}()
+}
+
 // TestFailsafesOfAClosedNode: on a node whose rules deny everything by every interface failsafes of both directions go
 // on, for every traffic, and so do its link, its own processes and the replies that pods wait for. A packet from outside
 // is no packet of the node because it has the node's address.
@@ -81,6 +103,9 @@ func TestFailsafesOfAClosedNode(t *testing.T) {
 		heard, err := p.Node.ListenPacket("udp", "[::]:90")
 		fatal.If(t, err)
 		t.Cleanup(func() { heard.Close() })
+		p.labels["other"] = "gated other"
+		p.apply()
+		p.serveDNS()
 		// hears tells whether a packet from outside with the node's own address arrives.
 		hears := func(when string) bool {
 			c, err := p.World.DialFrom("udp", "[fd00:77::1]:0", "[fd00:77::1]:90", lab.Limit)
@@ -117,6 +142,8 @@ func TestFailsafesOfAClosedNode(t *testing.T) {
 			p.are(when, lab.Answered, p.Node, "tcp", 81, pods...)
 			p.are(when, lab.Answered, p.Node, "tcp", 80, p.node.Addrs...)
 			p.are(when, lab.Answered, p.Pod("client").Host, "tcp", 80, uplinks...)
+			fatal.If(t, p.Node.Do(func() error { return p.e.InForce().Heartbeat(context.Background()) }))
+			p.are(when, lab.Answered, p.Pod("other").Host, "udp", 53, lab.Resolver4)
 			if traffics[0] != policy.BeforeNAT {
 				p.are(when, lab.Silent, p.Node, "tcp", 80, outside...)
 			}

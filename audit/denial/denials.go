@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -136,6 +137,8 @@ func (d *Denials) take(p nflog.Packet) {
 	switch {
 	case p.Prefix == nflog.PrefixIngress:
 		d.deniedIngress(snap, p, remote)
+	case strings.HasPrefix(p.Prefix, nflog.PrefixNode):
+		d.deniedByNode(snap, p)
 	case p.Prefix == nflog.PrefixReached:
 		if len(d.reached) >= maxWaiting { // of packets that were not logged again
 			clear(d.reached)

@@ -96,7 +96,7 @@ func onNode(t *testing.T, enforcement string) *world {
 		Pods:            []policy.Pod{{PodRef: policytest.Ref("c"), IPs: []netip.Addr{at["c"]}}},
 		ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p},
 		Node: &policy.Node{Name: "n1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7")},
-			Failsafes: []policy.Failsafe{{Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 10250, Last: 10250}}}}},
+			Failsafes: []policy.Failsafe{{Out: true, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 10250, Last: 10250}}}}},
 	})
 	return w
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
@@ -46,20 +47,18 @@ type NodeList struct {
 	Rules      []*TierRule
 }
 
-// The chains of the node's rules.
+// The chains of the node's rules. Each hook has the three whose names are behind its own.
 const (
 	nodePrefix = "node-" // of the chains
 
-	auditedChain    = nodePrefix + "audited"  // logs what begins a connection
-	toldChain       = nodePrefix + "told"     // counts and logs what is denied
-	rejectedChain   = nodePrefix + "rejected" // denies with an answer
-	droppedChain    = nodePrefix + "dropped"  // denies without one
-	toldInChain     = nodePrefix + "toldin"   // the same of what arrives
-	rejectedInChain = nodePrefix + "rejectedin"
-	droppedInChain  = nodePrefix + "droppedin"
-	nodeNamedChain  = nodePrefix + "named"    // namedChain of the node
-	acceptedChain   = nodePrefix + "accepted" // has Local and Forwarded let a packet pass
-	notrackChain    = nodePrefix + "notrack"  // the same, and connection tracking does not see it
+	auditedChain   = nodePrefix + "audited"  // logs what begins a connection
+	nodeNamedChain = nodePrefix + "named"    // namedChain of the node
+	acceptedChain  = nodePrefix + "accepted" // has Local and Forwarded let a packet pass
+	notrackChain   = nodePrefix + "notrack"  // the same, and connection tracking does not see it
+
+	toldSuffix     = "-told"     // counts and logs what is denied
+	rejectedSuffix = "-rejected" // denies with an answer
+	droppedSuffix  = "-dropped"  // denies without one
 )
 
 // nodeSubject is the word for the node in keys of entries: its loopback address, whatever address
@@ -80,62 +79,45 @@ type nodeHook struct {
 // those that it forgot, or that another program exempts, also those of others to the node.
 const begun = "tcp flags & (syn | ack) != syn return"
 
-// begins are the first packets of connections that are tracked.
-var begins = []string{"ct state != new return", begun}
-
 // unrelated are packets that have to do with pods or with the connection of another packet: a reply to a pod that is not
 // tracked would make the pod's next packet invalid.
 var unrelated = slices.Concat([]string{"icmp type { destination-unreachable, time-exceeded, parameter-problem } return", "icmpv6 type { 1, 2, 3, 4 } return"},
 	each("%[2]s saddr @known%[1]s return", "%[2]s daddr @known%[1]s return", "%[2]s saddr @podrange%[1]s return", "%[2]s daddr @podrange%[1]s return", "%[2]s daddr @"+servingSet+"%[1]s return"))
 
-// inWords and outWords are of packets that can be answered.
-var (
-	inWords  = &words{verdicts: [...]string{Accept: "accept", Reject: "goto " + rejectedInChain, Drop: "goto " + droppedInChain}, peerWord: sourceWord}
-	outWords = &words{verdicts: [...]string{Accept: "accept", Reject: "goto " + rejectedChain, Drop: "goto " + droppedChain}, named: nodeNamedChain, subjectWord: nodeSubject, peerWord: destinationWord}
-)
-
-// nodeHooks are all of them. The interface by which a packet leaves is known at output unless its destination is
-// translated there. Behind that a packet cannot be answered, but only dropped.
-var nodeHooks = []nodeHook{
-	{
-		chain: nodePrefix + "untrackedin", Hook: nft.Hook{Type: "filter", Hook: "prerouting", Priority: untrackedPriority}, traffic: policy.Untracked, ingress: true,
-		words: &words{verdicts: [...]string{Accept: "goto " + notrackChain, Reject: "goto " + droppedInChain, Drop: "goto " + droppedInChain}, peerWord: sourceWord},
-		begin: append([]string{"iifname \"lo\" return", "iifname @" + boundSet + " return", "fib daddr type != local return"}, unrelated...),
-	},
-	{
-		chain: nodePrefix + "untrackedout", Hook: nft.Hook{Type: "filter", Hook: "output", Priority: untrackedPriority}, traffic: policy.Untracked,
-		words: &words{verdicts: [...]string{Accept: "goto " + notrackChain, Reject: "goto " + droppedChain, Drop: "goto " + droppedChain}, peerWord: destinationWord},
-		begin: append([]string{"oifname \"lo\" return", "oifname @" + boundSet + " return"}, unrelated...),
-	},
-	{
-		chain: nodePrefix + "beforenat", Hook: nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATPriority}, traffic: policy.BeforeNAT, ingress: true,
-		words: &words{verdicts: [...]string{Accept: "goto " + acceptedChain, Reject: "goto " + droppedInChain, Drop: "goto " + droppedInChain}, peerWord: sourceWord},
-		begin: append([]string{"iifname \"lo\" return"}, begins...),
-	},
-	{
-		chain: nodePrefix + "arriving", Hook: nft.Hook{Type: "filter", Hook: "forward", Priority: arrivingPriority}, traffic: policy.Forwarded, ingress: true,
-		words: inWords, begin: begins,
-	},
-	{
-		chain: nodePrefix + "leaving", Hook: nft.Hook{Type: "filter", Hook: "forward", Priority: leavingPriority}, traffic: policy.Forwarded,
-		words: outWords, begin: begins,
-	},
-	{
-		chain: nodePrefix + "input", Hook: nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, ingress: true,
-		words: inWords, begin: []string{"ct state established,related,invalid return", `iifname "lo" return`, begun},
-	},
-	{
-		chain: nodePrefix + "output", Hook: nft.Hook{Type: "filter", Hook: "output", Priority: verdictPriority},
-		words: outWords, begin: []string{"ct state established,related,invalid return", "ct status dnat return", `oifname "lo" return`, begun},
-	},
-	{
-		chain: nodePrefix + "translated", Hook: nft.Hook{Type: "filter", Hook: postrouting, Priority: verdictPriority},
-		words: &words{verdicts: [...]string{Accept: "accept", Reject: "goto " + droppedChain, Drop: "goto " + droppedChain}, named: nodeNamedChain, subjectWord: nodeSubject, peerWord: destinationWord},
-		begin: append([]string{"ct status & dnat == 0 return", `oifname "lo" return`, "fib saddr type != local return"}, begins...),
-	},
+// newNodeHook returns a hook. accept is its verdict of rules that accept.
+func newNodeHook(name, hook, priority string, traffic policy.Traffic, ingress bool, accept string, begin ...string) nodeHook {
+	chain, w := nodePrefix+name, &words{named: nodeNamedChain, subjectWord: nodeSubject, peerWord: destinationWord}
+	w.verdicts = [...]string{Accept: accept, Reject: "goto " + chain + rejectedSuffix, Drop: "goto " + chain + droppedSuffix}
+	if ingress {
+		w.peerWord = sourceWord
+	}
+	h := nodeHook{chain, nft.Hook{Type: "filter", Hook: hook, Priority: priority}, traffic, ingress, w, begin}
+	if !h.answers() {
+		w.verdicts[Reject] = w.verdicts[Drop]
+	}
+	return h
 }
 
+// answers tells whether a packet can be answered there.
+func (h *nodeHook) answers() bool { return h.traffic <= policy.Forwarded && h.Hook.Hook != postrouting }
+
 const postrouting = "postrouting"
+
+// nodeHooks are all of them. The interface by which a packet leaves is known at output unless its destination is
+// translated there.
+var nodeHooks = []nodeHook{
+	newNodeHook("untrackedin", "prerouting", untrackedPriority, policy.Untracked, true, "goto "+notrackChain,
+		append([]string{"iifname \"lo\" return", "iifname @" + boundSet + " return", "fib daddr type != local return"}, unrelated...)...),
+	newNodeHook("untrackedout", "output", untrackedPriority, policy.Untracked, false, "goto "+notrackChain,
+		append([]string{"oifname \"lo\" return", "oifname @" + boundSet + " return"}, unrelated...)...),
+	newNodeHook("beforenat", "prerouting", beforeNATPriority, policy.BeforeNAT, true, "goto "+acceptedChain, "iifname \"lo\" return", "ct state != new return", begun),
+	newNodeHook("arriving", "forward", arrivingPriority, policy.Forwarded, true, "accept", "ct state != new return", begun),
+	newNodeHook("leaving", "forward", leavingPriority, policy.Forwarded, false, "accept", "ct state != new return", begun),
+	newNodeHook("input", "input", verdictPriority, policy.Local, true, "accept", "ct state established,related,invalid return", "iifname \"lo\" return", begun),
+	newNodeHook("output", "output", verdictPriority, policy.Local, false, "accept", "ct state established,related,invalid return", "ct status dnat return", "oifname \"lo\" return", begun),
+	newNodeHook("translated", postrouting, verdictPriority, policy.Local, false, "accept",
+		"ct state != new return", "ct status & dnat == 0 return", "oifname \"lo\" return", "fib saddr type != local return", begun),
+}
 
 // lists are the lists that the hook asks.
 func (n *NodeRules) lists(h *nodeHook) []NodeList {
@@ -161,10 +143,11 @@ var (
 		"udp": {local, "udp sport 68 udp dport 67 accept", "udp sport 546 udp dport 547 accept"},
 	}
 	undeniableIn = map[string][]string{
-		"58": onLinkOfNode, "2": {"ip daddr 224.0.0.0/4 accept"},
+		"58": onLinkOfNode, "2": {"ip daddr 224.0.0.0/4 accept"}, "tcp": podsQueries,
 		// The reply to a query of a bound socket, of which connection tracking knows what it was led to.
-		"udp": append(each("udp sport "+dnsPort+" %[2]s saddr @"+nodeInterceptMap+"%[1]s accept"), "udp sport 67 udp dport 68 accept", "udp sport 547 udp dport 546 accept"),
+		"udp": append(slices.Concat(podsQueries, each("udp sport "+dnsPort+" %[2]s saddr @"+nodeInterceptMap+"%[1]s accept")), "udp sport 67 udp dport 68 accept", "udp sport 547 udp dport 546 accept"),
 	}
+	podsQueries  = each("th dport " + dnsPort + " %[2]s daddr @" + servingSet + "%[1]s %[2]s saddr @known%[1]s accept")
 	onLinkOfNode = []string{
 		"icmpv6 type { 133, 134, 135, 136, 137 } ip6 hoplimit 255 accept",
 		"icmpv6 type { 130, 131, 132, 143 } ip6 daddr ff00::/8 accept", "icmpv6 type 2 accept",
@@ -190,12 +173,6 @@ func (d *dispatch) node(n *Node) {
 		return
 	}
 	d.first = nil
-	d.nodeChain(toldChain, nil, "counter name "+deniedCounter, nodeLogLimit+" jump tell", "ct status dnat jump original")
-	d.nodeChain(rejectedChain, nil, "jump "+toldChain, "goto refuse")
-	d.nodeChain(droppedChain, nil, "jump "+toldChain, "drop")
-	d.nodeChain(toldInChain, nil, "counter name "+deniedCounter, nodeLogLimit+" jump tellingress", "ct status dnat jump original")
-	d.nodeChain(rejectedInChain, nil, "jump "+toldInChain, "goto refuse")
-	d.nodeChain(droppedInChain, nil, "jump "+toldInChain, "drop")
 	d.nodeChain(nodeNamedChain, nil, namedRules("accept")...)
 	d.nodeChain(acceptedChain, nil, fmt.Sprintf("meta mark set meta mark | %#x accept", n.Accepted))
 	d.nodeChain(notrackChain, nil, fmt.Sprintf("meta mark set meta mark | %#x notrack accept", n.Accepted))
@@ -205,11 +182,28 @@ func (d *dispatch) node(n *Node) {
 		if len(lists) == 0 && (len(rules) == 0 || h.traffic > policy.Forwarded) {
 			continue
 		}
+		d.denials(h)
 		rules = append(rules, h.begin...)
 		if len(lists) > 0 && n.Confirmed != nil {
 			rules = append(rules, each("%[4]s != @"+heldSet+"%[1]s goto "+d.chain(nodePrefix, newItem("", d.nodeRules(n.Confirmed, h)...)))...)
 		}
 		d.nodeChain(h.chain, &h.Hook, append(rules, d.nodeRules(&n.NodeRules, h)...)...)
+	}
+}
+
+// denials makes the chains of a hook that deny.
+func (d *dispatch) denials(h *nodeHook) {
+	tell := " jump tell"
+	if direction := "egress"; h.traffic != policy.Local || h.ingress {
+		if h.ingress {
+			direction = "ingress"
+		}
+		tell = " " + logRule(fmt.Sprintf("%s%s %s ", nflog.PrefixNode, h.traffic, direction))
+	}
+	d.nodeChain(h.chain+toldSuffix, nil, "counter name "+deniedCounter, nodeLogLimit+tell, "ct status dnat jump original")
+	d.nodeChain(h.chain+droppedSuffix, nil, "jump "+h.chain+toldSuffix, "drop")
+	if h.answers() {
+		d.nodeChain(h.chain+rejectedSuffix, nil, "jump "+h.chain+toldSuffix, "goto refuse")
 	}
 }
 

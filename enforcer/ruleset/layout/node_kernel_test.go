@@ -3,13 +3,16 @@ package layout_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -98,7 +101,7 @@ func TestTheNodesRulesAreRepaired(t *testing.T) {
 		"delete chain inet namegate node-output":                            "nft chain inet namegate node-output",
 		"insert rule inet namegate node-output accept":                      "nft chain inet namegate node-output",
 		"flush chain inet namegate node-audited":                            "nft chain inet namegate node-audited",
-		"flush chain inet namegate node-rejected":                           "nft chain inet namegate node-rejected",
+		"flush chain inet namegate node-output-rejected":                    "nft chain inet namegate node-output-rejected",
 		"flush set inet namegate peers-kubelets-4":                          "nft set inet namegate peers-kubelets-4",
 		"delete element inet namegate peers-kubelets-6 { 2001:db8:5::/64 }": "nft set inet namegate peers-kubelets-6",
 		"delete chain inet namegate node-output; add chain inet namegate node-output { type filter hook output priority 5; }": "nft chain inet namegate node-output",
@@ -140,4 +143,54 @@ func TestHeldRules(t *testing.T) {
 	flush()
 	fatal.If(t, tables.Rewrite(ctx, s))
 	holds("confirmed", false)
+}
+
+// TestTheNodesDenialsAreLogged: what rules of the node deny is logged with the traffic, the direction and the interfaces.
+func TestTheNodesDenialsAreLogged(t *testing.T) {
+	t.Parallel()
+	w := listen(t, lab.Routed)
+	var out0 *net.Interface
+	fatal.If(t, w.Node.Do(func() (err error) { out0, err = net.InterfaceByName("out0"); return err }))
+	uplink, pod, outside := netip.MustParseAddrPort("192.168.77.1:81"), netip.AddrPortFrom(w.Pod("c").Addr4, 80), netip.MustParseAddrPort("198.51.100.1:80")
+	for _, test := range []struct {
+		traffic  policy.Traffic
+		egress   bool
+		from     *lab.Host
+		to       netip.AddrPort
+		prefix   string
+		in, out0 bool
+	}{
+		{policy.Local, false, w.World, uplink, "namegate node Local ingress ", true, false},
+		{policy.Local, true, w.Node, outside, "namegate denied ", false, true},
+		{policy.Forwarded, false, w.World, pod, "namegate node Forwarded ingress ", true, false},
+		{policy.Forwarded, true, w.World, pod, "namegate node Forwarded egress ", true, false},
+		{policy.BeforeNAT, false, w.World, uplink, "namegate node BeforeNAT ingress ", true, false},
+		{policy.Untracked, false, w.World, uplink, "namegate node Untracked ingress ", true, false},
+		{policy.Untracked, true, w.Node, outside, "namegate node Untracked egress ", false, true},
+	} {
+		s := w.state
+		s.Node = &layout.Node{ID: test.prefix, Accepted: 0x10}
+		lists := &s.Node.Traffic[test.traffic]
+		list := &lists.Ingress
+		if test.egress {
+			list = &lists.Egress
+		}
+		*list = []layout.NodeList{{Interfaces: []string{"*"}, Rules: []*layout.TierRule{{Action: layout.Reject}}}}
+		w.apply(s)
+		if got := test.from.ProbeFor("tcp", test.to, lab.Patience); got == lab.Answered {
+			t.Errorf("%s: answered", test.prefix)
+		}
+		var p nflog.Packet
+		fatal.Await(t, test.prefix, func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			at := slices.IndexFunc(w.heard, func(p nflog.Packet) bool { return p.Prefix == test.prefix && p.Destination == test.to })
+			if at >= 0 {
+				p = w.heard[at]
+			}
+			return at >= 0
+		})
+		diff.Equal(t, test.in, p.In == out0.Index, test.prefix, "in by", p.In)
+		diff.Equal(t, test.out0, p.Out == out0.Index, test.prefix, "out by", p.Out)
+	}
 }
