@@ -35,8 +35,8 @@ func addrList(words string) (out []netip.Addr) {
 // nodeUnder compiles a snapshot of the node n1 with a policy's rules.
 func nodeUnder(t *testing.T, spec string) *policy.Snapshot {
 	t.Helper()
-	p := policytest.ClusterPolicy(t, "host", "{tier: Admin, priority: 1, subject: {nodes: {}}, "+spec+"}")
-	return compile.New().Compile(compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p}, Node: &policy.Node{Name: "n1"}})
+	p := policytest.NodePolicy(t, "host", "{nodeSelector: {}, priority: 1, "+spec+"}")
+	return compile.New().Compile(compile.Input{NodePolicies: []*v1alpha1.NodeNetworkPolicy{p}, Node: &policy.Node{Name: "n1", Interfaces: []string{"eth0"}}})
 }
 
 const byName = "egress: [{action: Accept, matches: [{name: a.test}]}, {action: Deny}]"

@@ -141,7 +141,7 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 			for n := range r.IntN(5) {
 				p.nodeRules = append(p.nodeRules, drawRule(r, n, drawnPeers[:3]))
 			}
-			p.nodeRules = append(p.nodeRules, &policy.Rule{Tier: policy.Baseline, Action: policy.Deny, Ports: policy.AnyPort, Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(4) == 0, Policy: "cluster"})
+			p.nodeRules = append(p.nodeRules, &policy.Rule{Tier: policy.Admin, Priority: 9, Action: policy.Deny, Ports: policy.AnyPort, Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(4) == 0, Policy: "cluster"})
 			held := r.IntN(2) == 0
 			if p.confirmed = nil; r.IntN(2) == 0 {
 				p.confirmed = []*policy.Rule{}
@@ -158,7 +158,7 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 			v := p.snapshot.Node()
 			if v.Confirmed != nil && !held {
 				rest := *v
-				rest.Rules = *v.Confirmed
+				rest.Rules = policy.Rules{Admin: v.Confirmed.Local.Egress}
 				v = &rest
 			}
 			each(func(of probe) {

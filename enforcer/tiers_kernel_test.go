@@ -44,8 +44,7 @@ func (p *peering) withOrdered(s *policy.Snapshot) *policy.Snapshot {
 			Index: policy.NewIndex(nil, 0), Rules: policytest.Rules(p.nodeRules...), Cluster: []*policy.Index{policy.NewIndex(p.nodeRules, 0)},
 		}
 		if p.confirmed != nil {
-			rest := policytest.Rules(p.confirmed...)
-			v.Confirmed = &rest
+			v.Confirmed = &policy.TrafficRules{Local: policy.Directions{Egress: policytest.Rules(p.confirmed...).Admin}}
 		}
 		views = append(views, &v)
 	}

@@ -30,8 +30,8 @@ func (s *Snapshot) Close(why map[PodRef]map[RuleID]string) *Snapshot {
 // clusterObject names the cluster policy of a rule as the readers of its kind do, so that it is hidden from those
 // who may not read the kind.
 func clusterObject(r *Rule) string {
-	if r.Standard {
-		return "clusternetworkpolicy " + strings.TrimPrefix(r.Policy, "clusternetworkpolicy:")
+	if kind, name, of := strings.Cut(r.Policy, ":"); of {
+		return kind + " " + name
 	}
 	return "clusterpolicy " + r.Policy
 }
@@ -44,24 +44,28 @@ func (v *View) close(rules map[RuleID]string, each func(*Rule)) *View {
 	if closed.closed == nil {
 		closed.closed = map[RuleID]bool{}
 	}
-	replace := func(of *Rules, each func(*Rule)) {
-		for _, list := range []*[]*Rule{&of.Admin, &of.Baseline} {
-			*list = slices.Clone(*list)
-			for i, r := range *list {
-				if _, is := rules[r.ID]; r.ID != "" && is {
-					each(r)
-					(*list)[i] = r.close()
-				}
+	replace := func(list *[]*Rule, each func(*Rule)) {
+		*list = slices.Clone(*list)
+		for i, r := range *list {
+			if _, is := rules[r.ID]; r.ID != "" && is {
+				each(r)
+				(*list)[i] = r.close()
 			}
 		}
 	}
-	replace(&closed.Rules, func(r *Rule) {
-		closed.closed[r.ID] = true
-		each(r)
-	})
+	for _, list := range []*[]*Rule{&closed.Rules.Admin, &closed.Rules.Baseline} {
+		replace(list, func(r *Rule) {
+			closed.closed[r.ID] = true
+			each(r)
+		})
+	}
+	if v.Traffic != nil {
+		traffic := *v.Traffic
+		traffic.Local.Egress, closed.Traffic = closed.Rules.Admin, &traffic
+	}
 	if v.Confirmed != nil {
 		confirmed := *v.Confirmed
-		replace(&confirmed, func(*Rule) {})
+		replace(&confirmed.Local.Egress, func(*Rule) {})
 		closed.Confirmed = &confirmed
 	}
 	return &closed

@@ -38,7 +38,7 @@ func (f *Failsafe) HasPort(p Protocol, port uint16) bool {
 
 // Same tells whether two rows are equal.
 func (f *Failsafe) Same(o *Failsafe) bool {
-	return f.Name == o.Name && f.Yields == o.Yields && slices.Equal(f.Ports, o.Ports) && slices.Equal(f.Networks, o.Networks)
+	return f.Name == o.Name && f.In == o.In && f.Out == o.Out && f.Yields == o.Yields && slices.Equal(f.Ports, o.Ports) && slices.Equal(f.Networks, o.Networks)
 }
 
 // IPIP and ESP are protocols without ports that overlay networks use between nodes.

@@ -114,7 +114,7 @@ func (p *Pod) name() string {
 func (m *Manifests) Ask(pod Pod, to explain.Target, o Options) Answer {
 	in := m.input()
 	if in.Pods = []policy.Pod{pod.Pod}; pod.isNode() {
-		in.Pods, in.Node = nil, &policy.Node{Name: pod.Name, Labels: pod.Labels}
+		in.Pods, in.Node = nil, &policy.Node{Name: pod.Name, Labels: pod.Labels, Interfaces: []string{"any"}}
 	}
 	return m.ask(&pod, to, o, compile.New().Compile(in))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/netpolicyfor"
@@ -111,8 +112,8 @@ func (m *Manifests) linter(o Options) *linter {
 
 // noSafeguard says that a policy for nodes may lock their administrators out.
 func (p *Policy) noSafeguard() string {
-	denies := func(r v1alpha1.ClusterEgressRule) bool { return r.Action == v1alpha1.ActionDeny }
-	if p.ours == nil || p.ours.Spec.Subject.Nodes == nil || p.ours.Spec.Safeguard != nil || p.Audit || !slices.ContainsFunc(p.ours.Spec.Egress, denies) {
+	denies := func(r ordered.Rule) bool { return r.Action == policy.Deny }
+	if p.ofNodes == nil || p.ofNodes.Spec.Safeguard != nil || p.Audit || !slices.ContainsFunc(p.Rules, denies) {
 		return ""
 	}
 	return "the policy denies connections of nodes, and of their pods on the host network, until it is changed or deleted, also where that locks " +
@@ -188,7 +189,7 @@ func unlike(pods []policy.Pod) (some []policy.Pod) {
 // input returns the compiler's input from the manifests.
 func (m *Manifests) input() compile.Input {
 	// Agents may or may not enforce policies for nodes; the manifests are checked as if they did.
-	in := compile.Input{Node: &policy.Node{Name: "any"}, Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces}
+	in := compile.Input{Node: &policy.Node{Name: "any", Interfaces: []string{"any"}}, Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces}
 	for i := range m.Pods {
 		in.Pods[i] = m.Pods[i].Pod
 	}
@@ -198,6 +199,8 @@ func (m *Manifests) input() compile.Input {
 			in.Policies = append(in.Policies, p.own)
 		case p.ours != nil:
 			in.ClusterPolicies = append(in.ClusterPolicies, p.ours)
+		case p.ofNodes != nil:
+			in.NodePolicies = append(in.NodePolicies, p.ofNodes)
 		case p.standard != nil:
 			in.ClusterNetworkPolicies = append(in.ClusterNetworkPolicies, p.standard)
 		default:

@@ -122,6 +122,23 @@ type NodeNetworkPolicySpec struct {
 	Unreadable string `json:"-"`
 }
 
+// ConfirmedAnnotation names the generation (metadata.generation) of a policy that its
+// administrators have confirmed: "3".
+const ConfirmedAnnotation = "namegate.io/confirmed"
+
+// Safeguard ends the enforcement of a policy that locks its administrators out.
+type Safeguard struct {
+	// ConfirmWithin is how long a generation of the policy is enforced on a node before it is confirmed,
+	// from 1m to 24h. After that time, or after a minute without the API server, the node only audits
+	// it. To confirm a generation, set the annotation namegate.io/confirmed to metadata.generation. A
+	// confirmed generation is enforced whether the API server is available or not.
+	// +optional
+	// +kubebuilder:default="5m"
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}[hms])+$') && duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="write 1m to 24h, in hours, minutes and seconds: 5m, 1h30m"
+	ConfirmWithin string `json:"confirmWithin,omitempty"`
+}
+
 // Traffic is Local, Forwarded, BeforeNAT or Untracked.
 //
 // +kubebuilder:validation:Enum=Local;Forwarded;BeforeNAT;Untracked

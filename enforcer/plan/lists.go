@@ -113,7 +113,7 @@ func (m Lists) confirmedOf(v *policy.View) *dataplane.Tiers {
 		return nil
 	}
 	rest := *v
-	rest.Rules, rest.Confirmed = *v.Confirmed, nil
+	rest.Rules, rest.Confirmed = policy.Rules{Admin: v.Confirmed.Local.Egress}, nil
 	admin, baseline, namespace, _ := rest.OrderedRules()
 	if t := dataplane.NewTiers(m.tierRules(admin), nil, m.tierRules(baseline), namespace, v.ImpliesDNS()); t != nil {
 		return t
