@@ -103,7 +103,10 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.pods) != has(self.namespaces)",message="write exactly one of pods and namespaces; namespaces: {} selects every pod"
 type ClusterSubject struct {
 	// Pods selects pods by the labels of their namespace and by their own.
+	//
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="(!has(self.namespaceSelector.matchExpressions) || self.namespaceSelector.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])) && (!has(self.podSelector.matchExpressions) || self.podSelector.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist']))",message="write In, NotIn, Exists or DoesNotExist as operator"
+	// +kubebuilder:validation:XValidation:rule="(!has(self.namespaceSelector.matchExpressions) || self.namespaceSelector.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))) && (!has(self.podSelector.matchExpressions) || self.podSelector.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0)))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	Pods *PodSubject `json:"pods,omitempty"`
 
 	// Namespaces selects all pods of namespaces, by the labels of the namespaces. An empty selector ({}) selects every pod.
@@ -124,15 +127,11 @@ type PodSubject struct {
 	// NamespaceSelector selects namespaces by their labels. An empty selector ({}) selects every namespace.
 	//
 	// +required
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="write In, NotIn, Exists or DoesNotExist as operator"
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector"`
 
 	// PodSelector selects pods of these namespaces by their labels. An empty selector ({}) selects all of them.
 	//
 	// +required
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="write In, NotIn, Exists or DoesNotExist as operator"
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	PodSelector *metav1.LabelSelector `json:"podSelector"`
 }
 

@@ -168,10 +168,7 @@ type NodePeers struct {
 	Networks []Network `json:"networks,omitempty"`
 
 	// Nodes selects nodes of the cluster by their labels. An empty selector ({}) selects every node.
-	//
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="write In, NotIn, Exists or DoesNotExist as operator"
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	Nodes *metav1.LabelSelector `json:"nodes,omitempty"`
 
 	// Pods selects pods by the labels of their namespace and by their own.
