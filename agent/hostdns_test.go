@@ -100,7 +100,7 @@ func TestWhichResolversAreIntercepted(t *testing.T) {
 			t.Errorf("%d changes", f.changes)
 		}
 		found := h.findings(snap, nil)
-		if len(found) != 1 || found[0].Reason != status.ResolverLoop || found[0].Policy != "host" || !strings.Contains(found[0].Message, loops.String()) {
+		if len(found) != 1 || found[0].Reason != status.ResolverLoop || found[0].Policy != "nodenetworkpolicy:host" || !strings.Contains(found[0].Message, loops.String()) {
 			t.Errorf("findings %+v", found)
 		}
 		// The loop ends, and is tested again.
@@ -225,7 +225,7 @@ func TestFindingsOfUnledQueries(t *testing.T) {
 	}
 	h.follow(snap)
 	got := h.findings(snap, unled)
-	if len(got) != 1 || got[0].Reason != status.SocketBound || got[0].Policy != "host" || got[0].Pod != policy.NodeRef("n1") || !strings.Contains(got[0].Message, "user 101 by eth0 to 192.0.2.53") {
+	if len(got) != 1 || got[0].Reason != status.SocketBound || got[0].Policy != "nodenetworkpolicy:host" || got[0].Pod != policy.NodeRef("n1") || !strings.Contains(got[0].Message, "user 101 by eth0 to 192.0.2.53") {
 		t.Errorf("%+v", got)
 	}
 	if got := h.findings(nil, unled); len(got) != 0 {

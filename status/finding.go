@@ -41,9 +41,9 @@ const (
 	// TurnedToAudit: the safeguard of the policy ended its enforcement on the node.
 	TurnedToAudit = "TurnedToAudit"
 	// FailsafesUnknown: the node does not accept the policy, which could lock it out.
-	FailsafesUnknown = policy.ReasonFailsafesUnknown
+	FailsafesUnknown = "FailsafesUnknown"
 	// InterfacesUnknown: the node does not accept the policy, which names no interfaces.
-	InterfacesUnknown = policy.ReasonInterfacesUnknown
+	InterfacesUnknown = "InterfacesUnknown"
 )
 
 // blindSpots are the reasons that make a policy's condition Enforced false, the worst

@@ -118,9 +118,9 @@ func TestCluster(t *testing.T) {
 // TestClusterNodeOfFile: a Node of a file counts in place of the cluster's, as other objects do.
 func TestClusterNodeOfFile(t *testing.T) {
 	const policy = `apiVersion: namegate.io/v1alpha1
-kind: ClusterFQDNNetworkPolicy
+kind: NodeNetworkPolicy
 metadata: {name: edges}
-spec: {tier: Admin, priority: 7, subject: {nodes: {matchLabels: {role: edge}}}, egress: [{action: Accept, matches: [{name: e.example.org}]}]}
+spec: {nodeSelector: {matchLabels: {role: edge}}, priority: 7, egress: [{action: Accept, matches: [{name: e.example.org}]}]}
 `
 	for _, c := range []struct {
 		node string

@@ -13,12 +13,11 @@ import (
 // ofNodes are manifests with policies for nodes.
 const ofNodes = `
 apiVersion: namegate.io/v1alpha1
-kind: ClusterFQDNNetworkPolicy
+kind: NodeNetworkPolicy
 metadata: {name: workers}
 spec:
-  tier: Admin
+  nodeSelector: {matchLabels: {role: worker}}
   priority: 1
-  subject: {nodes: {matchLabels: {role: worker}}}
   egress:
   - {action: Accept, matches: [{name: registry.example.org}], ports: [{protocol: TCP, port: 443}]}
   - {name: rest, action: Deny}
@@ -37,7 +36,7 @@ func TestNodesAsk(t *testing.T) {
 		verdict              explain.Verdict
 		says                 string
 	}{
-		{"role=worker", "", "registry.example.org:443", explain.Allowed, `"registry.example.org" of workers (spec.egress[0].matches[0])`},
+		{"role=worker", "", "registry.example.org:443", explain.Allowed, `"registry.example.org" of nodenetworkpolicy:workers (spec.egress[0].matches[0])`},
 		{"role=worker", "", "registry.example.org:80", explain.Denied, "destinations that the node needs are allowed in any case"},
 		{"role=worker", "  enforcement: Audit", "other.test:443", explain.WouldDeny, "workers"},
 		{"role=db", "", "other.test:443", explain.Allowed, "no policy selects the node"},
@@ -67,7 +66,7 @@ func TestPoliciesForNodesAreSafe(t *testing.T) {
 				found = append(found, f.String())
 			}
 		}
-		if (len(found) == 1 && strings.Contains(found[0], "clusterpolicy workers") && strings.Contains(found[0], "safeguard: {confirmWithin: 5m}")) != want || len(found) > 1 {
+		if (len(found) == 1 && strings.Contains(found[0], "nodenetworkpolicy workers") && strings.Contains(found[0], "safeguard: {confirmWithin: 5m}")) != want || len(found) > 1 {
 			t.Errorf("%q: %q", settings, found)
 		}
 	}

@@ -13,7 +13,7 @@ func TestSuggestNodes(t *testing.T) {
 	if code != 0 || errs != "" || !strings.Contains(out, "nodes: {}") || !strings.Contains(out, "- name: registry.test") || !strings.Contains(out, "enforcement: Audit") {
 		t.Errorf("exit code %d, %q\n%s", code, errs, out)
 	}
-	if code, out, _ = called(t, line, "suggest", "--nodes", "-", "-o", "json"); code != 0 || !strings.Contains(out, `"kind":"ClusterFQDNNetworkPolicy"`) && !strings.Contains(out, `"kind": "ClusterFQDNNetworkPolicy"`) {
+	if code, out, _ = called(t, line, "suggest", "--nodes", "-", "-o", "json"); code != 0 || !strings.Contains(out, `"kind":"NodeNetworkPolicy"`) && !strings.Contains(out, `"kind": "NodeNetworkPolicy"`) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	for _, args := range [][]string{{"--cluster"}, {"--pod", "shop/a"}, {"-n", "shop"}, {"--fold", "3"}} {

@@ -23,7 +23,7 @@ func (r *request) audit() error {
 		return err
 	}
 	if r.URL.Query().Has("cluster") {
-		if err := r.mayCluster(); err != nil {
+		if err := r.mayRead("", "cluster policies"); err != nil {
 			return err
 		}
 	}

@@ -112,12 +112,14 @@ func (s *scenario) compiles() (out []int) {
 // message that says what to write, and takes every valid one.
 func testAdmission(t *testing.T) {
 	s := begin(t, "admission")
-	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
-	fatal.If(t, err)
-	cluster, err := os.ReadFile("../../crds/testdata/admission-cluster.yaml")
-	fatal.If(t, err)
+	var text string
+	for _, file := range []string{"admission.yaml", "admission-cluster.yaml", "admission-node.yaml"} {
+		of, err := os.ReadFile("../../crds/testdata/" + file)
+		fatal.If(t, err)
+		text += string(of) + "\n"
+	}
 	refused := 0
-	for _, doc := range strings.Split(string(text)+"\n"+string(cluster), "\n---\n") {
+	for _, doc := range strings.Split(text, "\n---\n") {
 		var c struct {
 			Name, Manifest string
 			Refused        []string

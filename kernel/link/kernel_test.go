@@ -294,7 +294,7 @@ func TestUplinks(t *testing.T) {
 		addrs := slices.DeleteFunc(u.Addrs, netip.Addr.IsLinkLocalUnicast)
 		texts = append(texts, fmt.Sprint(u.Name, addrs, u.Default))
 	}
-	diff.Error(t, []string{"a5[]true", "b5[192.0.2.1 2001:db8::1]false", "c5[]true", "d5[]true"}, texts)
+	diff.Error(t, []string{"a5[] true", "b5[192.0.2.1 2001:db8::1] false", "c5[] true", "d5[] true"}, texts)
 }
 
 func TestEndpointAddresses(t *testing.T) {
