@@ -8,8 +8,8 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
-	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/policy/peers"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
