@@ -204,11 +204,12 @@ func TestAsksNames(t *testing.T) {
 // Corefile.
 func TestHostResolvers(t *testing.T) {
 	row := func(to string, p policy.Protocol, first, last uint16) policy.Failsafe {
-		return policy.Failsafe{Networks: []netip.Prefix{netip.MustParsePrefix(to)}, Ports: []policy.PortRange{{Protocol: p, First: first, Last: last}}}
+		return policy.Failsafe{Out: true, Networks: []netip.Prefix{netip.MustParsePrefix(to)}, Ports: []policy.PortRange{{Protocol: p, First: first, Last: last}}}
 	}
 	c := failsafe.Config{Rows: []policy.Failsafe{
 		row("192.0.2.54/32", policy.UDP, 53, 53), row("192.0.2.54/32", policy.TCP, 53, 53), row("192.0.2.53/32", policy.UDP, 53, 53), row("192.0.2.55/32", policy.TCP, 53, 53),
-		row("192.0.2.0/24", policy.UDP, 53, 53), row("192.0.2.56/32", policy.UDP, 1, 65535), {Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.57/32")}},
+		row("192.0.2.0/24", policy.UDP, 53, 53), row("192.0.2.56/32", policy.UDP, 1, 65535), {Out: true, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.57/32")}},
+		{In: true, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.58/32")}, Ports: []policy.PortRange{{Protocol: policy.UDP, First: 53, Last: 53}}},
 	}}
 	if got := hostResolvers(addrList("2001:db8::53 192.0.2.53"), c); !slices.Equal(got, addrList("2001:db8::53 192.0.2.53 192.0.2.54")) {
 		t.Errorf("%v", got)

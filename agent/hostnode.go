@@ -213,7 +213,7 @@ func hostResolvers(servers []netip.Addr, c failsafe.Config) []netip.Addr {
 	out := slices.Clone(servers)
 	for _, f := range c.Rows {
 		for _, n := range f.Networks {
-			if n.IsSingleIP() && slices.Contains(f.Ports, policy.PortRange{Protocol: policy.UDP, First: dnsPort, Last: dnsPort}) && !slices.Contains(out, n.Addr()) {
+			if f.Out && n.IsSingleIP() && slices.Contains(f.Ports, policy.PortRange{Protocol: policy.UDP, First: dnsPort, Last: dnsPort}) && !slices.Contains(out, n.Addr()) {
 				out = append(out, n.Addr())
 			}
 		}

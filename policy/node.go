@@ -93,6 +93,9 @@ func (v *View) exempts(f *Flow, in *Snapshot) bool {
 func (v *View) Failsafe(f *Flow, in *Snapshot) *Failsafe {
 	for i := range v.Node.Failsafes {
 		s := &v.Node.Failsafes[i]
+		if s.In && !s.Out {
+			continue
+		}
 		for _, to := range []netip.AddrPort{f.Dialled, f.Reached} {
 			if s.Contains(f.Protocol, to) && !(s.Yields && v.lists(to.Addr(), in, f.Would)) {
 				return s

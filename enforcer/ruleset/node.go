@@ -49,6 +49,9 @@ func addNode(s *layout.State, in *Input) {
 func failsafesOf(in *Input, n *policy.Node, tiers *dataplane.Tiers, prefix string) (rules []*layout.TierRule, sets []layout.PeerSet) {
 	for i := range n.Failsafes {
 		f := &n.Failsafes[i]
+		if f.In && !f.Out {
+			continue
+		}
 		var networks netipx.IPSetBuilder
 		for _, p := range f.Networks {
 			networks.AddPrefix(p)
