@@ -35,16 +35,16 @@ func TestReadNodePolicy(t *testing.T) {
 		problems string
 		rules    string // of egress, then of ingress; "b" for a broken one
 	}{
-		{"whole", func(*unstructured.Unstructured) {}, "", "Deny Accept Accept"},
-		{"a newer status", func(u *unstructured.Unstructured) { set(t, u, "x", "status", "later") }, "", "Deny Accept Accept"},
+		{"whole", func(*unstructured.Unstructured) {}, "", "Deny Accept"},
+		{"a newer status", func(u *unstructured.Unstructured) { set(t, u, "x", "status", "later") }, "", "Deny Accept"},
 		{"a newer field of a rule for ingress", func(u *unstructured.Unstructured) { rule(u, "ingress")["users"] = []any{"root"} },
 			`PartiallyInvalid spec.ingress[0] the rule cannot be read by this version: strict decoding error: unknown field "users"; until then the rule matches nothing`, "Deny Acceptb"},
 		{"a newer field of a rule for egress", func(u *unstructured.Unstructured) { rule(u, "egress")["users"] = []any{"root"} },
-			`PartiallyInvalid spec.egress[0] the rule cannot be read by this version: strict decoding error: unknown field "users"; until then the rule denies every connection`, "Denyb Accept Accept"},
+			`PartiallyInvalid spec.egress[0] the rule cannot be read by this version: strict decoding error: unknown field "users"; until then the rule denies every connection`, "Denyb Accept"},
 		{"ingress that is no list", func(u *unstructured.Unstructured) { set(t, u, "x", "spec", "ingress") }, `PartiallyInvalid spec.ingress[0].action "" is no action`, "Deny Denyb"},
 		{"a newer setting", func(u *unstructured.Unstructured) { set(t, u, "5m", "spec", "schedule") },
-			`Invalid spec the policy cannot be read by this version: strict decoding error: unknown field "schedule"`, "Deny Accept Accept"},
-		{"a setting of another type", func(u *unstructured.Unstructured) { set(t, u, "x", "spec", "priority") }, "Invalid spec the policy cannot be read by this version", "Deny Accept Accept"},
+			`Invalid spec the policy cannot be read by this version: strict decoding error: unknown field "schedule"`, "Deny Accept"},
+		{"a setting of another type", func(u *unstructured.Unstructured) { set(t, u, "x", "spec", "priority") }, "Invalid spec the policy cannot be read by this version", "Deny Accept"},
 		{"no spec", func(u *unstructured.Unstructured) { delete(u.Object, "spec") }, "Invalid spec.nodeSelector the selector is missing", ""},
 	} {
 		u := aNodePolicy("p")
