@@ -101,3 +101,28 @@ func TestAskOfAuditBesideClusterPolicies(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestNodeTies: policies for nodes of equal priority tie where they have one traffic and may select one node.
+func TestNodeTies(t *testing.T) {
+	for _, c := range []struct {
+		other string
+		want  bool
+	}{
+		{"nodeSelector: {}, priority: 1, egress: [{action: Accept, networks: [192.0.2.0/24]}]", true},
+		{"nodeSelector: {}, priority: 2, egress: [{action: Accept, networks: [192.0.2.0/24]}]", false},
+		{"nodeSelector: {}, priority: 1, ingress: [{action: Accept, networks: [192.0.2.0/24]}]", false},
+		{"nodeSelector: {}, priority: 1, traffic: Forwarded, egress: [{action: Accept, networks: [192.0.2.0/24]}]", false},
+		{"nodeSelector: {matchLabels: {role: db}}, priority: 1, egress: [{action: Accept, networks: [192.0.2.0/24]}]", false},
+	} {
+		text := strings.Replace(ofNodes, "SETTINGS", "  safeguard: {}", 1) + "---\napiVersion: namegate.io/v1alpha1\nkind: NodeNetworkPolicy\nmetadata: {name: other}\nspec: {" + c.other + "}\n"
+		var found []string
+		for _, f := range manifests(t, text).Lint(Options{ClusterDomain: "cluster.local"}) {
+			if f.Reason == PriorityTie {
+				found = append(found, f.String())
+			}
+		}
+		if len(found) > 0 != c.want || c.want && !strings.Contains(found[0], "nodenetworkpolicy other at stdin:21 has priority 1 too, and comes first by its name; its spec.egress[0] (Accept) and spec.egress[1] (Deny)") {
+			t.Errorf("%s: %q", c.other, found)
+		}
+	}
+}

@@ -29,7 +29,7 @@ func (r *request) node() (*policy.Pod, error) {
 	if name == "" {
 		return nil, nil
 	}
-	if err := r.mayRead(nnp.ID(""), "policies for nodes"); err != nil {
+	if err := r.mayRead(nnp.ID("")); err != nil {
 		return nil, err
 	}
 	if name != r.Node {

@@ -28,8 +28,11 @@ func (r *request) may(namespace string) error {
 }
 
 // mayRead returns the refusal of a caller who may not read the cluster policies of the kind of a policy.
-func (r *request) mayRead(id, what string) error {
-	right := ClusterPolicies(id)
+func (r *request) mayRead(id string) error {
+	right, what := ClusterPolicies(id), "cluster policies"
+	if _, ofNodes := nnp.Name(id); ofNodes {
+		what = "policies for nodes"
+	}
 	sees, err := r.viewer.May(r.Context(), right)
 	if err != nil || sees {
 		return err
