@@ -59,8 +59,8 @@ type GrantRows struct {
 // PolicyRow is a policy with names: an FQDNNetworkPolicy, or a cluster policy that selects a pod of
 // the node or the node itself.
 type PolicyRow struct {
-	// ID is how lines of the audit log name it: "namespace/name", of a cluster policy its name, and
-	// "clusternetworkpolicy:" and the name of a ClusterNetworkPolicy.
+	// ID is how lines of the audit log name it: "namespace/name", of a cluster policy its name, behind
+	// "clusternetworkpolicy:" for a ClusterNetworkPolicy and "nodenetworkpolicy:" for a NodeNetworkPolicy.
 	ID          string `json:"id"`
 	Kind        string `json:"kind"`
 	Namespace   string `json:"namespace,omitempty"` // "" of cluster policies

@@ -31,8 +31,8 @@ func (s *Snapshot) Close(why map[PodRef]map[RuleID]string) *Snapshot {
 // clusterObject names the cluster policy of a rule as the readers of its kind do, so that it is hidden from those
 // who may not read the kind.
 func clusterObject(r *Rule) string {
-	if r.Standard {
-		return "clusternetworkpolicy " + strings.TrimPrefix(r.Policy, "clusternetworkpolicy:")
+	if kind, name, of := strings.Cut(r.Policy, ":"); of {
+		return kind + " " + name
 	}
 	return "clusterpolicy " + r.Policy
 }

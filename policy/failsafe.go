@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Failsafe is a row of the table of failsafes: destinations that a node reaches, and sources that reach it, whatever
-// the rules of its policies are.
+// Failsafe is a row of the table of failsafes: what leaves and what reaches a node whatever the rules of its
+// policies are.
 type Failsafe struct {
 	// Name tells the row from others for people. Name and Ports are of one row alone.
 	Name string

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -45,7 +46,8 @@ func (t Traffic) String() string {
 	return [...]string{"Local", "Forwarded", "BeforeNAT", "Untracked"}[t]
 }
 
-// TrafficRules are the rules for a node by traffic, each list in order. A rule is of no tier.
+// TrafficRules are the rules for a node by traffic, each list in order. The tier Admin of a rule means
+// nothing.
 type TrafficRules struct{ Local, Forwarded, BeforeNAT, Untracked Directions }
 
 // Directions are the rules for one traffic: for what arrives, and for what leaves.
@@ -54,6 +56,21 @@ type Directions struct{ Ingress, Egress []*Rule }
 // Of returns the rules for one traffic.
 func (r *TrafficRules) Of(t Traffic) *Directions {
 	return [...]*Directions{&r.Local, &r.Forwarded, &r.BeforeNAT, &r.Untracked}[t]
+}
+
+// All yields every rule.
+func (r *TrafficRules) All() iter.Seq[*Rule] {
+	return func(yield func(*Rule) bool) {
+		for t := Local; t <= Untracked; t++ {
+			for _, rules := range [][]*Rule{r.Of(t).Ingress, r.Of(t).Egress} {
+				for _, rule := range rules {
+					if !yield(rule) {
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 // NodeRef returns the reference of a node. No pod has it.

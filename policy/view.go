@@ -143,17 +143,21 @@ func (v *View) PeerRules() []*Rule {
 	return nil
 }
 
-// ClusterPolicies returns the cluster policies with rules for the pod, in either direction, each once.
+// ClusterPolicies returns the cluster policies with rules for the pod or the node, in either direction, each once.
 func (v *View) ClusterPolicies() (ids []string) {
 	for r := range v.Rules.Cluster() {
 		if n := len(ids); n == 0 || ids[n-1] != r.Policy {
 			ids = append(ids, r.Policy)
 		}
 	}
-	if v.Ingress == nil {
-		return ids
+	more := func(func(*Rule) bool) {}
+	switch {
+	case v.Ingress != nil:
+		more = v.Ingress.Cluster()
+	case v.Traffic != nil:
+		more = v.Traffic.All()
 	}
-	for r := range v.Ingress.Cluster() {
+	for r := range more {
 		if !slices.Contains(ids, r.Policy) {
 			ids = append(ids, r.Policy)
 		}

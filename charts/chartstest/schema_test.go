@@ -46,7 +46,7 @@ func TestRefused(t *testing.T) {
 		{"cniResults: results", "at '/cniResults': value must be 'the full path of a folder"},
 		{"nodes: {enabled: 'yes'}", "at '/nodes/enabled': got string, want boolean"},
 		{"nodes: {hostFiles: [/etc/resolv.conf]}", "at '/nodes': additional properties 'hostFiles' not allowed"},
-		{"corefile: {failsafe: ['192.0.2.0/24 TCP 443']}", "at '/corefile/failsafe/0': value must be 'out CIDR…, out CIDR… PROTOCOL PORT…, nodes CIDR… or none"},
+		{"corefile: {failsafe: ['192.0.2.0/24 TCP 443']}", "at '/corefile/failsafe/0': value must be 'out CIDR… or in CIDR…, with PROTOCOL PORT… behind it or not, nodes CIDR… or none"},
 		{"corefile: {failsafe: ['out ntp.test UDP 123']}", "at '/corefile/failsafe/0': value must be 'out CIDR"},
 		{"corefile: {failsafe: ['out 192.0.2.1 ICMP 1']}", "at '/corefile/failsafe/0': value must be 'out CIDR"},
 		{"corefile: {failsafe: ['out 192.0.2.1 TCP 1 }']}", "at '/corefile/failsafe/0': value must be 'out CIDR"},
@@ -140,7 +140,7 @@ func TestAccepted(t *testing.T) {
 	for _, text := range []string{
 		"corefile: {mark: 0x40}",
 		"cniResults: ''",
-		"corefile: {failsafe: [none, 'nodes 192.0.2.7 2001:db8::/64', 'out 192.0.2.1', 'out 192.0.2.0/24 2001:db8::1 TCP 443 8000-8999', 'out 2001:db8::/64 SCTP 1-2']}",
+		"corefile: {failsafe: [none, 'nodes 192.0.2.7 2001:db8::/64', 'out 192.0.2.1', 'in 192.0.2.1 TCP 9100', 'out 192.0.2.0/24 2001:db8::1 TCP 443 8000-8999', 'out 2001:db8::/64 SCTP 1-2']}",
 		"cniResults: /var/snap/cni/results",
 		"corefile: {mark: '0x80000000'}",
 		"corefile: {mark: '0x40 0x100'}",

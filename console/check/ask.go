@@ -126,7 +126,7 @@ func (m *Manifests) Ask(pod Pod, to explain.Target, o Options) Answer {
 		return m.ask(&pod, to, o, m.snapshot(o, pod))
 	}
 	in := m.input(o)
-	in.Pods, in.Node = nil, &policy.Node{Name: pod.Name, Labels: pod.Labels}
+	in.Pods, in.Node = nil, &policy.Node{Name: pod.Name, Labels: pod.Labels, Interfaces: []string{"any"}}
 	return m.ask(&pod, to, o, compile.New().Compile(in))
 }
 
@@ -178,7 +178,7 @@ func (m *Manifests) facts(pod *Pod, name fqdn.Name, o Options, snap *policy.Snap
 	services := m.dialledServices(o)
 	f := explain.Facts{
 		Pod: pod.Pod, View: snap.ViewOf(pod.PodRef), Snapshot: snap, Domain: services.Domain, Unresolved: true, Place: m.ruleAt,
-		SeesCluster: func(bool) bool { return true }, // what the caller may not read is not there
+		SeesCluster: func(string) bool { return true }, // what the caller may not read is not there
 		Engine:      &explain.Engine{Endpoint: netpolicyfor.Endpoint(), Services: services, Labels: m.namespaceLabels(pod.Namespace)},
 	}
 	for _, p := range m.Policies {

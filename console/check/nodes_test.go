@@ -13,12 +13,11 @@ import (
 // ofNodes are manifests with policies for nodes.
 const ofNodes = `
 apiVersion: namegate.io/v1alpha1
-kind: ClusterFQDNNetworkPolicy
+kind: NodeNetworkPolicy
 metadata: {name: workers}
 spec:
-  tier: Admin
+  nodeSelector: {matchLabels: {role: worker}}
   priority: 1
-  subject: {nodes: {matchLabels: {role: worker}}}
   egress:
   - {action: Accept, matches: [{name: registry.example.org}], ports: [{protocol: TCP, port: 443}]}
   - {name: rest, action: Deny}
@@ -37,7 +36,7 @@ func TestNodesAsk(t *testing.T) {
 		verdict              explain.Verdict
 		says                 string
 	}{
-		{"role=worker", "", "registry.example.org:443", explain.Allowed, `"registry.example.org" of workers (spec.egress[0].matches[0])`},
+		{"role=worker", "", "registry.example.org:443", explain.Allowed, `"registry.example.org" of nodenetworkpolicy:workers (spec.egress[0].matches[0])`},
 		{"role=worker", "", "registry.example.org:80", explain.Denied, "destinations that the node needs are allowed in any case"},
 		{"role=worker", "  enforcement: Audit", "other.test:443", explain.WouldDeny, "workers"},
 		{"role=db", "", "other.test:443", explain.Allowed, "no policy selects the node"},
@@ -67,7 +66,7 @@ func TestPoliciesForNodesAreSafe(t *testing.T) {
 				found = append(found, f.String())
 			}
 		}
-		if (len(found) == 1 && strings.Contains(found[0], "clusterpolicy workers") && strings.Contains(found[0], "safeguard: {confirmWithin: 5m}")) != want || len(found) > 1 {
+		if (len(found) == 1 && strings.Contains(found[0], "nodenetworkpolicy workers") && strings.Contains(found[0], "safeguard: {confirmWithin: 5m}")) != want || len(found) > 1 {
 			t.Errorf("%q: %q", settings, found)
 		}
 	}
@@ -100,5 +99,30 @@ func TestAskOfAuditBesideClusterPolicies(t *testing.T) {
 	fatal.If(t, err)
 	if got := m.Ask(m.PodsNamed("shop", "web")[0], q, Options{ClusterDomain: "cluster.local"}).String(); !strings.Contains(got, "denied") || !strings.Contains(got, "only the Audit policy shop/watch covers www.test, which opens nothing") {
 		t.Error(got)
+	}
+}
+
+// TestNodeTies: policies for nodes of equal priority tie where they have one traffic and may select one node.
+func TestNodeTies(t *testing.T) {
+	for _, c := range []struct {
+		other string
+		want  bool
+	}{
+		{"nodeSelector: {}, priority: 1, egress: [{action: Accept, networks: [192.0.2.0/24]}]", true},
+		{"nodeSelector: {}, priority: 2, egress: [{action: Accept, networks: [192.0.2.0/24]}]", false},
+		{"nodeSelector: {}, priority: 1, ingress: [{action: Accept, networks: [192.0.2.0/24]}]", false},
+		{"nodeSelector: {}, priority: 1, traffic: Forwarded, egress: [{action: Accept, networks: [192.0.2.0/24]}]", false},
+		{"nodeSelector: {matchLabels: {role: db}}, priority: 1, egress: [{action: Accept, networks: [192.0.2.0/24]}]", false},
+	} {
+		text := strings.Replace(ofNodes, "SETTINGS", "  safeguard: {}", 1) + "---\napiVersion: namegate.io/v1alpha1\nkind: NodeNetworkPolicy\nmetadata: {name: other}\nspec: {" + c.other + "}\n"
+		var found []string
+		for _, f := range manifests(t, text).Lint(Options{ClusterDomain: "cluster.local"}) {
+			if f.Reason == PriorityTie {
+				found = append(found, f.String())
+			}
+		}
+		if len(found) > 0 != c.want || c.want && !strings.Contains(found[0], "nodenetworkpolicy other at stdin:21 has priority 1 too, and comes first by its name; its spec.egress[0] (Accept) and spec.egress[1] (Deny)") {
+			t.Errorf("%s: %q", c.other, found)
+		}
 	}
 }

@@ -55,9 +55,9 @@ metadata: {name: till, namespace: shop}
 `
 
 const nodes = `apiVersion: namegate.io/v1alpha1
-kind: ClusterFQDNNetworkPolicy
+kind: NodeNetworkPolicy
 metadata: {name: workers}
-spec: {tier: Admin, priority: 1, subject: {nodes: {matchLabels: {role: worker}}}, egress: [{action: Deny}], safeguard: {}}
+spec: {nodeSelector: {matchLabels: {role: worker}}, priority: 1, egress: [{action: Deny}], safeguard: {}}
 `
 
 // TestCheckCommand: each way in which it ends, with its exit code.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // Verdict is the answer in a word.
@@ -78,7 +79,7 @@ func (p ClusterPolicy) String() string {
 	if p.Policy == "" {
 		return Hidden(p.Tier)
 	}
-	return p.Tier + " policy " + p.Policy
+	return PolicyName(p.Tier, p.Policy)
 }
 
 // Peer is a rule of a NetworkPolicy that leads to an address.
@@ -122,9 +123,12 @@ type Rule struct {
 
 // String writes the rule for people.
 func (r Rule) String() string {
-	text := r.Tier + " " + r.Action
-	if r.Policy != "" {
-		text += " by " + r.Policy + " (" + pathText(r.Path, r.Name) + ")"
+	text, by := r.Tier+" "+r.Action, r.Policy
+	if _, ofNodes := nnp.Name(by); ofNodes {
+		text, by = r.Action, PolicyName(r.Tier, by)
+	}
+	if by != "" {
+		text += " by " + by + " (" + pathText(r.Path, r.Name) + ")"
 	}
 	if r.To != "" {
 		text += " to " + r.To

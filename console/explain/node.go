@@ -51,6 +51,6 @@ func (in *inquiry) nodeWords() {
 		if a := in.to.Addr; a.IsValid() {
 			match = "networks: [" + netip.PrefixFrom(a, a.BitLen()).String() + "]"
 		}
-		in.do("to allow it, write a rule of a ClusterFQDNNetworkPolicy with subject.nodes before the rule that denies it: - {action: Accept, %s}; `namegate check --node` tries it", match)
+		in.do("to allow it, write a rule of a NodeNetworkPolicy before the rule that denies it: - {action: Accept, %s}; `namegate check --node` tries it", match)
 	}
 }

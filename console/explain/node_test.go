@@ -19,19 +19,19 @@ import (
 // aboutNode returns the facts of a node under a policy for nodes, and asks with the right to read it.
 func aboutNode(t *testing.T, enforcement string) Facts {
 	t.Helper()
-	p := policytest.ClusterPolicy(t, "workers", "{tier: Admin, priority: 1, subject: {nodes: {}}, enforcement: "+enforcement+", egress: ["+
+	p := policytest.NodePolicy(t, "workers", "{nodeSelector: {}, priority: 1, enforcement: "+enforcement+", egress: ["+
 		"{action: Accept, matches: [{name: registry.test}], ports: [{protocol: TCP, port: 443}]}, {name: rest, action: Deny}]}")
-	node := &policy.Node{Name: "n1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Failsafes: []policy.Failsafe{{
+	node := &policy.Node{Name: "n1", Interfaces: []string{"eth0"}, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Failsafes: []policy.Failsafe{{
 		Name: "nodes", Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 10250, Last: 10250}}}}}
 	f := about(t, policy.Pod{PodRef: policy.NodeRef("n1")}, nil)
-	f.Snapshot = compile.New().Compile(compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p}, Node: node})
-	f.View, f.SeesCluster = f.Snapshot.Node(), func(bool) bool { return true }
+	f.Snapshot = compile.New().Compile(compile.Input{NodePolicies: []*v1alpha1.NodeNetworkPolicy{p}, Node: node})
+	f.View, f.SeesCluster = f.Snapshot.Node(), func(string) bool { return true }
 	return f
 }
 
 // TestNodes: what decides for a node: its own addresses and failsafes first, then the rules.
 func TestNodes(t *testing.T) {
-	open := policy.GrantInfo{Pod: policy.NodeRef("n1"), Name: policytest.Name("registry.test"), Addr: netip.MustParseAddr("198.51.100.1"), Until: noon.Add(time.Hour), By: "workers registry.test"}
+	open := policy.GrantInfo{Pod: policy.NodeRef("n1"), Name: policytest.Name("registry.test"), Addr: netip.MustParseAddr("198.51.100.1"), Until: noon.Add(time.Hour), By: "nodenetworkpolicy:workers registry.test"}
 	for _, c := range []struct {
 		enforcement, to string
 		verdict         Verdict

@@ -122,6 +122,23 @@ type NodeNetworkPolicySpec struct {
 	Unreadable string `json:"-"`
 }
 
+// ConfirmedAnnotation names the generation (metadata.generation) of a policy that its
+// administrators have confirmed: "3".
+const ConfirmedAnnotation = "namegate.io/confirmed"
+
+// Safeguard ends the enforcement of a policy that locks its administrators out.
+type Safeguard struct {
+	// ConfirmWithin is how long a generation of the policy is enforced on a node before it is confirmed,
+	// from 1m to 24h. After that time, or after a minute without the API server, the node only audits
+	// it. To confirm a generation, set the annotation namegate.io/confirmed to metadata.generation. A
+	// confirmed generation is enforced whether the API server is available or not.
+	// +optional
+	// +kubebuilder:default="5m"
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}[hms])+$') && duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="write 1m to 24h, in hours, minutes and seconds: 5m, 1h30m"
+	ConfirmWithin string `json:"confirmWithin,omitempty"`
+}
+
 // Traffic is Local, Forwarded, BeforeNAT or Untracked.
 //
 // +kubebuilder:validation:Enum=Local;Forwarded;BeforeNAT;Untracked
@@ -151,10 +168,7 @@ type NodePeers struct {
 	Networks []Network `json:"networks,omitempty"`
 
 	// Nodes selects nodes of the cluster by their labels. An empty selector ({}) selects every node.
-	//
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="write In, NotIn, Exists or DoesNotExist as operator"
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	Nodes *metav1.LabelSelector `json:"nodes,omitempty"`
 
 	// Pods selects pods by the labels of their namespace and by their own.

@@ -29,7 +29,7 @@ func testLockout(t *testing.T) {
 	s.loaded()
 	since := time.Now()
 	for _, n := range nodes {
-		s.administrate(closed(n), `{tier: Admin, priority: 1, subject: {nodes: {matchLabels: {kubernetes.io/hostname: `+n+`}}}, egress: [{name: everything, action: Deny}], safeguard: {confirmWithin: 1m}}`)
+		s.administrateNodes(closed(n), `{nodeSelector: {matchLabels: {kubernetes.io/hostname: `+n+`}}, priority: 1, egress: [{name: everything, action: Deny}], safeguard: {confirmWithin: 1m}}`)
 	}
 	s.confirm("node-a")
 	s.clusterCondition(soon, closed("node-a"), "True", "NoBlindSpot", "")
@@ -42,7 +42,7 @@ func testLockout(t *testing.T) {
 	s.extend()
 	stop := s.apiServerOnNode(the.Node("node-a"))
 	t.Run("control plane", func(t *testing.T) { s.on(t).controlPlaneClosed(the.Node("node-a")) })
-	s.administrate("ranges", `{tier: Admin, priority: 0, subject: {nodes: {}}, egress: [{action: Deny, networks: [10.244.0.0/16, "fd00:244::/48", 10.96.0.0/16, "fd00:96::/112"]}]}`)
+	s.administrateNodes("ranges", `{nodeSelector: {}, priority: 0, egress: [{action: Deny, networks: [10.244.0.0/16, "fd00:244::/48", 10.96.0.0/16, "fd00:96::/112"]}]}`)
 	t.Run("ranges", func(t *testing.T) {
 		s.on(t).rangesDenied()
 		s.on(t).extensionsDenied(the.Node("node-a"))
@@ -90,13 +90,13 @@ func (s *scenario) restarts() string {
 }
 
 func confirmCommand(node string) string {
-	return "kubectl annotate cfqdnnp " + closed(node) + " namegate.io/confirmed=1"
+	return "kubectl annotate nnp " + closed(node) + " namegate.io/confirmed=1"
 }
 
 // confirm confirms the first generation of a node's policy.
 func (s *scenario) confirm(node string) {
 	s.Helper()
-	s.kubectl("annotate", "cfqdnnp", closed(node), "namegate.io/confirmed=1", "--overwrite")
+	s.kubectl("annotate", "nnp", closed(node), "namegate.io/confirmed=1", "--overwrite")
 }
 
 // upgraded: an upgrade to another image loses no query, and the page goes on. Nodes work, and are

@@ -146,5 +146,11 @@ func (f *Fake) Addrs() ([]netip.Addr, error) {
 	return slices.SortedFunc(maps.Keys(f.addrs), netip.Addr.Compare), nil
 }
 
+// Uplinks implements Interface: all addresses are of eth0, which has the default route.
+func (f *Fake) Uplinks() ([]Uplink, error) {
+	addrs, err := f.Addrs()
+	return []Uplink{{Name: "eth0", Addrs: addrs, Default: true}}, err
+}
+
 // Watch implements Interface.
 func (f *Fake) Watch(context.Context, func(error)) (<-chan struct{}, error) { return f.events, nil }

@@ -121,9 +121,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: priority
       type:
         scalar: numeric
-    - name: safeguard
-      type:
-        namedType: com.github.namegate.namegate.crds.v1alpha1.Safeguard
     - name: subject
       type:
         namedType: com.github.namegate.namegate.crds.v1alpha1.ClusterSubject
@@ -149,9 +146,6 @@ var schemaYAML = typed.YAMLObject(`types:
   map:
     fields:
     - name: namespaces
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
-    - name: nodes
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
     - name: pods
