@@ -1,14 +1,9 @@
 package convert
 
 import (
-	"fmt"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cfqdnnp"
-	"github.com/namegate/namegate/policy/api/fields"
 )
 
 // nodeSubject is what policies for nodes are about.
@@ -65,24 +60,4 @@ func (o *object) noPass(r *rule, path string) {
 		r.action = v1alpha1.ActionAccept
 		o.note(Wider, path+".action", "Pass becomes Accept: policies for nodes have no later tier, which could deny the connection")
 	}
-}
-
-// nodeProblems returns what cannot work.
-func nodeProblems(p *v1alpha1.NodeNetworkPolicy) (problems []policy.Problem) {
-	report := fields.Report(func(path, format string, args ...any) {
-		problems = append(problems, policy.Problem{Path: path, Message: fmt.Sprintf(format, args...)})
-	})
-	check := func(path string, networks []v1alpha1.Network, ports []v1alpha1.Port) {
-		for i, n := range networks {
-			report.Network(fmt.Sprintf("%s.networks[%d]", path, i), string(n))
-		}
-		fields.Ports(report, path+".ports", ports, cfqdnnp.MaxPorts)
-	}
-	for i := range p.Spec.Ingress {
-		check(fmt.Sprintf("spec.ingress[%d]", i), p.Spec.Ingress[i].Networks, p.Spec.Ingress[i].Ports)
-	}
-	for i := range p.Spec.Egress {
-		check(fmt.Sprintf("spec.egress[%d]", i), p.Spec.Egress[i].Networks, p.Spec.Egress[i].Ports)
-	}
-	return problems
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 )
@@ -142,25 +143,24 @@ func (o *object) writePart(made metav1.Object) {
 		o.note(Failed, "", "%v", err)
 		return
 	}
-	var name string
+	read, err := manifest.Inspect("converted.yaml", asYAML)
+	if err == nil {
+		err = read[0].Objects[0].Err
+	}
+	if err != nil {
+		o.note(Failed, "", "%v", err)
+		return
+	}
 	var problems []policy.Problem
-	if p, ok := made.(*v1alpha1.NodeNetworkPolicy); ok {
-		name, problems = o.named(p.Kind, p.Name, true), nodeProblems(p)
-	} else {
-		read, err := manifest.Inspect("converted.yaml", asYAML)
-		if err == nil {
-			err = read[0].Objects[0].Err
-		}
-		if err != nil {
-			o.note(Failed, "", "%v", err)
-			return
-		}
-		p := &read[0].Objects[0]
-		if name = o.named(p.Kind, p.Name, p.ClusterPolicy != nil); p.ClusterPolicy != nil {
-			problems = cfqdnnp.Validate(p.ClusterPolicy)
-		} else {
-			problems = fqdnnp.Validate(p.Policy)
-		}
+	p := &read[0].Objects[0]
+	name := o.named(p.Kind, p.Name, p.Policy == nil)
+	switch {
+	case p.NodePolicy != nil:
+		problems = nnp.Validate(p.NodePolicy)
+	case p.ClusterPolicy != nil:
+		problems = cfqdnnp.Validate(p.ClusterPolicy)
+	default:
+		problems = fqdnnp.Validate(p.Policy)
 	}
 	if o.r.names[name] {
 		o.note(Failed, "metadata.name", "there is another policy that becomes %s; rename one of them", name)
