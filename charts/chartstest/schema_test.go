@@ -144,6 +144,7 @@ func TestAccepted(t *testing.T) {
 		"cniResults: /var/snap/cni/results",
 		"corefile: {mark: '0x80000000'}",
 		"corefile: {mark: '0x40 0x100'}",
+		"corefile: {mark: '0x40 0x100 0x1'}",
 		"corefile: {hold: 1h30m}",
 		"corefile: {forward: {to: ['2001:db8::53', '[2001:db8::54]:5353', '192.0.2.53:5353', coredns.dns-1]}}",
 		"corefile: {bind: ['fd5c:7a1e:93b4::53']}",

@@ -85,13 +85,13 @@ var unrelated = slices.Concat([]string{"icmp type { destination-unreachable, tim
 	each("%[2]s saddr @known%[1]s return", "%[2]s daddr @known%[1]s return", "%[2]s saddr @podrange%[1]s return", "%[2]s daddr @podrange%[1]s return", "%[2]s daddr @"+servingSet+"%[1]s return"))
 
 // newNodeHook returns a hook. accept is its verdict of rules that accept.
-func newNodeHook(name, hook, priority string, traffic policy.Traffic, ingress bool, accept string, begin ...string) nodeHook {
+func newNodeHook(name string, hook nft.Hook, traffic policy.Traffic, ingress bool, accept string, begin ...string) nodeHook {
 	chain, w := nodePrefix+name, &words{named: nodeNamedChain, subjectWord: nodeSubject, peerWord: destinationWord}
 	w.verdicts = [...]string{Accept: accept, Reject: "goto " + chain + rejectedSuffix, Drop: "goto " + chain + droppedSuffix}
 	if ingress {
 		w.peerWord = sourceWord
 	}
-	h := nodeHook{chain, nft.Hook{Type: "filter", Hook: hook, Priority: priority}, traffic, ingress, w, begin}
+	h := nodeHook{chain, hook, traffic, ingress, w, begin}
 	if !h.answers() {
 		w.verdicts[Reject] = w.verdicts[Drop]
 	}
@@ -106,16 +106,16 @@ const postrouting = "postrouting"
 // nodeHooks are all of them. The interface by which a packet leaves is known at output unless its destination is
 // translated there.
 var nodeHooks = []nodeHook{
-	newNodeHook("untrackedin", "prerouting", untrackedPriority, policy.Untracked, true, "goto "+notrackChain,
+	newNodeHook("untrackedin", nft.Hook{Type: "filter", Hook: "prerouting", Priority: untrackedPriority}, policy.Untracked, true, "goto "+notrackChain,
 		append([]string{"iifname \"lo\" return", "iifname @" + boundSet + " return", "fib daddr type != local return"}, unrelated...)...),
-	newNodeHook("untrackedout", "output", untrackedPriority, policy.Untracked, false, "goto "+notrackChain,
+	newNodeHook("untrackedout", nft.Hook{Type: "filter", Hook: "output", Priority: untrackedPriority}, policy.Untracked, false, "goto "+notrackChain,
 		append([]string{"oifname \"lo\" return", "oifname @" + boundSet + " return"}, unrelated...)...),
-	newNodeHook("beforenat", "prerouting", beforeNATPriority, policy.BeforeNAT, true, "goto "+acceptedChain, "iifname \"lo\" return", "ct state != new return", begun),
-	newNodeHook("arriving", "forward", arrivingPriority, policy.Forwarded, true, "accept", "ct state != new return", begun),
-	newNodeHook("leaving", "forward", leavingPriority, policy.Forwarded, false, "accept", "ct state != new return", begun),
-	newNodeHook("input", "input", verdictPriority, policy.Local, true, "accept", "ct state established,related,invalid return", "iifname \"lo\" return", begun),
-	newNodeHook("output", "output", verdictPriority, policy.Local, false, "accept", "ct state established,related,invalid return", "ct status dnat return", "oifname \"lo\" return", begun),
-	newNodeHook("translated", postrouting, verdictPriority, policy.Local, false, "accept",
+	newNodeHook("beforenat", nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATPriority}, policy.BeforeNAT, true, "goto "+acceptedChain, "iifname \"lo\" return", "ct state != new return", begun),
+	newNodeHook("arriving", nft.Hook{Type: "filter", Hook: "forward", Priority: arrivingPriority}, policy.Forwarded, true, "accept", "ct state != new return", begun),
+	newNodeHook("leaving", nft.Hook{Type: "filter", Hook: "forward", Priority: leavingPriority}, policy.Forwarded, false, "accept", "ct state != new return", begun),
+	newNodeHook("input", nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, policy.Local, true, "accept", "ct state established,related,invalid return", "iifname \"lo\" return", begun),
+	newNodeHook("output", nft.Hook{Type: "filter", Hook: "output", Priority: verdictPriority}, policy.Local, false, "accept", "ct state established,related,invalid return", "ct status dnat return", "oifname \"lo\" return", begun),
+	newNodeHook("translated", nft.Hook{Type: "filter", Hook: postrouting, Priority: verdictPriority}, policy.Local, false, "accept",
 		"ct state != new return", "ct status & dnat == 0 return", "oifname \"lo\" return", "fib saddr type != local return", begun),
 }
 
