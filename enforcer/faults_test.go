@@ -261,7 +261,7 @@ func TestFailedFirstRollOutKeepsTheNodesRules(t *testing.T) {
 			if errors.Is(f.err, errInjected) {
 				failed++
 			}
-			if f.inet.Table.Chains["node-output"] == nil || !strings.Contains(f.inet.Dump(), "goto node-rejected") {
+			if f.inet.Table.Chains["node-output"] == nil || !strings.Contains(f.inet.Dump(), "goto node-output-rejected") {
 				t.Errorf("%s, and the node has no rules", f.when)
 			}
 		})

@@ -54,9 +54,6 @@ func nodeRules(in *Input, n *policy.Node, tiers *dataplane.Tiers, prefix string)
 	rules.Traffic = tiers.Node
 	for i := range n.Failsafes {
 		f := &n.Failsafes[i]
-		if f.In && !f.Out {
-			continue
-		}
 		var networks netipx.IPSetBuilder
 		for _, p := range f.Networks {
 			networks.AddPrefix(p)
