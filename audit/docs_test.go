@@ -94,7 +94,7 @@ func documentedLines(t *testing.T) []string {
 	ofNode := &Flow{Time: noon, Pod: policy.NodeRef("node-1"), Address: netip.MustParseAddr("192.0.2.7"), Owner: Owner{Known: true, UID: 42, GID: 65534},
 		Verdict: WouldDeny, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("198.51.100.80:80"),
 		Names:  []FlowName{{Name: policytest.Name("mirror.test"), Asked: noon.Add(-2 * time.Second)}},
-		Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Policy: "workers", Name: "everything else", Path: "spec.egress[1]"}, Count: 1}
+		Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Policy: "nodenetworkpolicy:workers", Name: "everything else", Path: "spec.egress[1]"}, Count: 1}
 	toPod := &Flow{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Address: netip.MustParseAddr("10.244.1.17"), Workload: "app=cart,tier=front",
 		Verdict: Denied, Protocol: policy.TCP, Source: netip.MustParseAddr("10.244.2.9"), SourcePod: policy.PodRef{Namespace: "lab", Name: "probe"},
 		Dialled: netip.MustParseAddrPort("10.244.1.17:8080"), Reason: ReasonIsolated, Policies: []string{"shop/from-front"}, Count: 1}

@@ -22,7 +22,7 @@ func aboutNode(t *testing.T, enforcement string) Facts {
 	p := policytest.NodePolicy(t, "workers", "{nodeSelector: {}, priority: 1, enforcement: "+enforcement+", egress: ["+
 		"{action: Accept, matches: [{name: registry.test}], ports: [{protocol: TCP, port: 443}]}, {name: rest, action: Deny}]}")
 	node := &policy.Node{Name: "n1", Interfaces: []string{"eth0"}, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Failsafes: []policy.Failsafe{{
-		Name: "nodes", Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 10250, Last: 10250}}}}}
+		Name: "nodes", Out: true, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 10250, Last: 10250}}}}}
 	f := about(t, policy.Pod{PodRef: policy.NodeRef("n1")}, nil)
 	f.Snapshot = compile.New().Compile(compile.Input{NodePolicies: []*v1alpha1.NodeNetworkPolicy{p}, Node: node})
 	f.View, f.SeesCluster = f.Snapshot.Node(), func(string) bool { return true }
