@@ -38,7 +38,7 @@ func testHosts(t *testing.T) {
 		s.hostDials(n, raw, works)
 		fatal.If(t, the.Node(n).Pull(registry))
 	}
-	s.administrateNodes("hosts", `{nodeSelector: {}, priority: 1, egress: [{name: images, action: Accept, matches: [{name: registry.test}], ports: [{protocol: TCP, port: 5000}]}, {action: Deny}]}`)
+	s.administrate("hosts", `{nodeSelector: {}, priority: 1, egress: [{name: images, action: Accept, matches: [{name: registry.test}], ports: [{protocol: TCP, port: 5000}]}, {action: Deny}]}`)
 	s.clusterEnforced("hosts")
 	for _, n := range nodes {
 		t.Run(n, func(t *testing.T) { s.on(t).hostHeld(n) })

@@ -29,7 +29,7 @@ func testLockout(t *testing.T) {
 	s.loaded()
 	since := time.Now()
 	for _, n := range nodes {
-		s.administrateNodes(closed(n), `{nodeSelector: {matchLabels: {kubernetes.io/hostname: `+n+`}}, priority: 1, egress: [{name: everything, action: Deny}], safeguard: {confirmWithin: 1m}}`)
+		s.administrate(closed(n), `{nodeSelector: {matchLabels: {kubernetes.io/hostname: `+n+`}}, priority: 1, egress: [{name: everything, action: Deny}], safeguard: {confirmWithin: 1m}}`)
 	}
 	s.confirm("node-a")
 	s.clusterCondition(soon, closed("node-a"), "True", "NoBlindSpot", "")
@@ -42,7 +42,7 @@ func testLockout(t *testing.T) {
 	s.extend()
 	stop := s.apiServerOnNode(the.Node("node-a"))
 	t.Run("control plane", func(t *testing.T) { s.on(t).controlPlaneClosed(the.Node("node-a")) })
-	s.administrateNodes("ranges", `{nodeSelector: {}, priority: 0, egress: [{action: Deny, networks: [10.244.0.0/16, "fd00:244::/48", 10.96.0.0/16, "fd00:96::/112"]}]}`)
+	s.administrate("ranges", `{nodeSelector: {}, priority: 0, egress: [{action: Deny, networks: [10.244.0.0/16, "fd00:244::/48", 10.96.0.0/16, "fd00:96::/112"]}]}`)
 	t.Run("ranges", func(t *testing.T) {
 		s.on(t).rangesDenied()
 		s.on(t).extensionsDenied(the.Node("node-a"))

@@ -21,7 +21,7 @@ func testUninstall(t *testing.T) {
 	s.enforced(soon, "b")
 
 	s.eventually(patient, "the end of the taints", s.untainted) // those of before the installation
-	s.administrateNodes("closed", `{nodeSelector: {}, priority: 1, egress: [{action: Deny}]}`)
+	s.administrate("closed", `{nodeSelector: {}, priority: 1, egress: [{action: Deny}]}`)
 	s.clusterEnforced("closed")
 
 	s.kubectl("label", "node", "node-a", "namegate.test/here=yes")
