@@ -51,7 +51,7 @@ const nodePort = 30080
 // from pods.
 func (p *peering) nodeProbes(own []netip.Addr) (out []nodeProbe) {
 	db, other, client := p.Pod("db"), p.Pod("other"), p.Pod("client")
-	uplink, outside := []netip.Addr{netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("fd00:77::1")}, outsides(1)
+	outside := outsides(1)
 	by := func(a netip.Addr) string {
 		switch pod := slices.IndexFunc([]*lab.Pod{db, other, client}, func(of *lab.Pod) bool { return a == of.Addr4 || a == of.Addr6 }); {
 		case slices.Contains(own, a):
@@ -97,14 +97,13 @@ func (p *peering) nodeProbes(own []netip.Addr) (out []nodeProbe) {
 			toNode = append(toNode, f)
 		}
 	}
-	for i, a := range uplink {
+	for i, a := range uplinks {
 		nodePorts = append(nodePorts, policy.Flow{Protocol: policy.TCP, Dialled: netip.AddrPortFrom(a, nodePort), Reached: netip.AddrPortFrom([]netip.Addr{db.Addr4, db.Addr6}[i], 80)})
 	}
-	world4, world6 := netip.MustParseAddr("192.168.77.2"), netip.MustParseAddr("fd00:77::2")
-	arrives(p.World, "", netip.Addr{}, world4, world6, slices.Concat(toNode, nodePorts)...)
-	arrives(p.World, "", netip.Addr{}, world4, world6, toPort(db.Addr4, 80), toPort(db.Addr6, 80), toPort(other.Addr6, 81))
+	arrives(p.World, "", netip.Addr{}, worlds[0], worlds[1], slices.Concat(toNode, nodePorts)...)
+	arrives(p.World, "", netip.Addr{}, worlds[0], worlds[1], toPort(db.Addr4, 80), toPort(db.Addr6, 80), toPort(other.Addr6, 81))
 	for i, a := range outside {
-		arrives(p.World, "", a, outside[0], outside[1], toPort(uplink[i], 80), toPort([]netip.Addr{db.Addr4, db.Addr6}[i], 80), nodePorts[i])
+		arrives(p.World, "", a, outside[0], outside[1], toPort(uplinks[i], 80), toPort([]netip.Addr{db.Addr4, db.Addr6}[i], 80), nodePorts[i])
 	}
 	for name, pod := range map[string]*lab.Pod{"other": other, "client": client} {
 		flows := append(p.flowsTo(slices.Concat([]netip.Addr{db.Addr4, db.Addr6}, outside)...), toNode...)
