@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
@@ -243,7 +245,9 @@ func (d *dispatch) nodeRules(n *NodeRules, h *nodeHook) (rules []string) {
 		}
 		to := "jump " + d.chain(nodePrefix, items...)
 		for _, name := range l.Interfaces {
-			rules = append(rules, h.by(name)+to)
+			if len(name) < unix.IFNAMSIZ { // no interface has another name, and nft refuses the whole table with it
+				rules = append(rules, h.by(name)+to)
+			}
 		}
 	}
 	return rules

@@ -39,7 +39,7 @@ func withNode(s layout.State) layout.State {
 		Confirmed: &layout.NodeRules{Out: []*layout.TierRule{{Peers: "near"}}},
 	}
 	for t := range s.Node.Traffic {
-		s.Node.Traffic[t].Ingress = []layout.NodeList{{Interfaces: []string{"eth0", "eth*", "*"}, Rules: []*layout.TierRule{{Peers: "near", Ports: tcp(82)}, {Action: layout.Reject}}}}
+		s.Node.Traffic[t].Ingress = []layout.NodeList{{Interfaces: []string{"eth0", "eth*", "*", "fifteen-chars-x", "öööööööööö", "öööööööööö*"}, Rules: []*layout.TierRule{{Peers: "near", Ports: tcp(82)}, {Action: layout.Reject}}}}
 		if policy.Traffic(t) != policy.BeforeNAT {
 			s.Node.Traffic[t].Egress = []layout.NodeList{{Interfaces: []string{"eth0"}, Rules: []*layout.TierRule{{Peers: "near", Ports: tcp(82)}}}, {Interfaces: []string{"*"}, Rules: []*layout.TierRule{{Action: layout.Drop}}}}
 		}
