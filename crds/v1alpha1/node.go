@@ -156,7 +156,7 @@ const (
 //
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=16
-// +kubebuilder:validation:XValidation:rule="self.matches('^([^*/:\"[:space:][:cntrl:]]{1,15}|[^*/:\"[:space:][:cntrl:]]{0,14}[*])$')",message="write the name of an interface, at most 15 characters, or its beginning with one asterisk: eth0, eth*, *"
+// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9A-Za-z_.@+-]{1,15}|[0-9A-Za-z_.@+-]{0,14}[*])$')",message="write the name of an interface, at most 15 characters, or its beginning with one asterisk: eth0, eth*, *"
 type Interface string
 
 // NodePeers are the other ends of connections. A rule without peers is for every address.

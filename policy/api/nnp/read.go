@@ -92,7 +92,7 @@ func readTraffic(r *ordered.Policy, spec *v1alpha1.NodeNetworkPolicySpec) {
 }
 
 // interfaceName is the pattern of the schema.
-var interfaceName = regexp.MustCompile(`^([^*/:"[:space:][:cntrl:]]{1,15}|[^*/:"[:space:][:cntrl:]]{0,14}[*])$`)
+var interfaceName = regexp.MustCompile(`^([0-9A-Za-z_.@+-]{1,15}|[0-9A-Za-z_.@+-]{0,14}[*])$`)
 
 func readInterfaces(r *ordered.Policy, names []v1alpha1.Interface) {
 	if len(names) > MaxInterfaces {

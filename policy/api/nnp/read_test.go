@@ -127,6 +127,7 @@ func TestInvalid(t *testing.T) {
 		"{nodeSelector: {}, priority: 1001}":                                                              "spec.priority 1001; write 0 to 1000",
 		"{nodeSelector: {}, priority: 1, traffic: local}":                                                 `spec.traffic "local" is unknown; write Local, Forwarded, BeforeNAT or Untracked`,
 		"{nodeSelector: {}, priority: 1, traffic: BeforeNAT, egress: [{action: Accept}]}":                 "spec.egress traffic: BeforeNAT is what arrives at the node; write ingress rules, or another traffic",
+		"{nodeSelector: {}, priority: 1, interfaces: [ääääääää]}":                                         `spec.interfaces[0] "ääääääää"; write the name of an interface, at most 15 characters, or its beginning with one asterisk: eth0, eth*, *`,
 		"{nodeSelector: {}, priority: 1, interfaces: [eth0, '*th0']}":                                     `spec.interfaces[1] "*th0"; write the name of an interface, at most 15 characters, or its beginning with one asterisk: eth0, eth*, *`,
 		"{nodeSelector: {}, priority: 1, interfaces: [" + repeat("eth0", MaxInterfaces+1) + "]}":          "spec.interfaces 17 interfaces; write at most 16, or a beginning with an asterisk for several",
 		"{nodeSelector: {}, priority: 1, interfaces: ['eth 0'], ingress: [{action: Deny}], egress: null}": `spec.interfaces[0] "eth 0"; write the name of an interface`,
