@@ -247,3 +247,58 @@ func TestUntrackedServices(t *testing.T) {
 		}
 	})
 }
+
+// TestForwardedPacketsOfNoConnection: what the raw socket of a pod sends without beginning a connection is judged as
+// what begins one.
+func TestForwardedPacketsOfNoConnection(t *testing.T) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		p.nodePeering(t)
+		p.apply()
+		world, err := p.World.Sniff("eth0")
+		fatal.If(t, err)
+		t.Cleanup(world.Close)
+		pod, tokens := p.Pod("client"), uint32(0)
+		sent := func(when string, want bool) {
+			t.Helper()
+			for i, src := range []netip.Addr{pod.Addr4, pod.Addr6} {
+				dst, next := outsides(1)[i], func() []byte { tokens++; return lab.Token(tokens) }
+				from, to := netip.AddrPortFrom(src, 7000+uint16(tokens)), netip.AddrPortFrom(dst, 80)
+				packets := map[string]lab.Packet{
+					"ACK":         {Proto: 6, Payload: lab.TCP(from, to, lab.ACK|lab.PSH, next())},
+					"SYN and FIN": {Proto: 6, Payload: lab.TCP(from, to, lab.SYN|lab.FIN, next())},
+				}
+				if dst.Is6() {
+					packets["solicitation of a neighbor"] = lab.Packet{Proto: 58, Payload: lab.ICMP(src, dst, 135, 0, append(make([]byte, 4), next()...))}
+				}
+				for name, packet := range packets {
+					packet.Src, packet.Dst = src, dst
+					fatal.If(t, pod.Do(func() error { return sendRaw(packet.Bytes(), dst) }))
+					fatal.If(t, world.Settle(p.Node))
+					token := packet.Payload[len(packet.Payload)-len(lab.Token(0)):]
+					diff.Equal(t, want, world.SawToken(token) > 0, when, name, "to", dst, "arrives")
+				}
+			}
+		}
+		sent("without rules", true)
+		p.closeNode(nil, policy.Forwarded)
+		sent("closed", false)
+		p.nodeRules = []*policy.Rule{nodeRule(policy.Forwarded, true, policy.Deny, policy.AnyPort)}
+		p.apply()
+		sent("closed for what arrives", false)
+	})
+}
+
+// sendRaw sends an IP packet as it is.
+func sendRaw(packet []byte, to netip.Addr) error {
+	domain, at := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: to.As16()})
+	if to.Is4() {
+		domain, at = unix.AF_INET, &unix.SockaddrInet4{Addr: to.As4()}
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Sendto(fd, packet, 0, at)
+}

@@ -16,8 +16,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// The rules of the node judge what begins a connection, and untracked packets, of TCP those with SYN alone. Each traffic
-// has base chains of its own, which are there with such rules alone. They admit nothing: a connection that is open stays
+// The rules of the node judge what begins a connection, and untracked packets, of TCP those with SYN alone; of what is
+// forwarded, all that belongs to no connection. Each traffic has base chains of its own, which are there with such rules alone. They admit nothing: a connection that is open stays
 // open.
 
 // Node are the rules of the node.
@@ -79,7 +79,13 @@ type nodeHook struct {
 
 // begun are packets of connections of TCP that began before: connection tracking does not know some of them, as
 // those that it forgot, or that another program exempts, also those of others to the node.
-const begun = "tcp flags & (syn | ack) != syn return"
+const (
+	continues = "tcp flags & (syn | ack) != syn "
+	begun     = continues + "return"
+)
+
+// open are forwarded packets that are not judged. What begun passes is judged: raw sockets of pods need no connection.
+var open = append([]string{"ct state established,related return"}, onLink...)
 
 // unrelated are packets that have to do with pods or with the connection of another packet: a reply to a pod that is not
 // tracked would make the pod's next packet invalid.
@@ -113,8 +119,8 @@ var nodeHooks = []nodeHook{
 	newNodeHook("untrackedout", nft.Hook{Type: "filter", Hook: "output", Priority: untrackedPriority}, policy.Untracked, false, "goto "+notrackChain,
 		append([]string{"oifname \"lo\" return", "oifname @" + boundSet + " return"}, unrelated...)...),
 	newNodeHook("beforenat", nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATPriority}, policy.BeforeNAT, true, "goto "+acceptedChain, "iifname \"lo\" return", "ct state != new return", begun),
-	newNodeHook("arriving", nft.Hook{Type: "filter", Hook: "forward", Priority: arrivingPriority}, policy.Forwarded, true, "accept", "ct state != new return", begun),
-	newNodeHook("leaving", nft.Hook{Type: "filter", Hook: "forward", Priority: leavingPriority}, policy.Forwarded, false, "accept", "ct state != new return", begun),
+	newNodeHook("arriving", nft.Hook{Type: "filter", Hook: "forward", Priority: arrivingPriority}, policy.Forwarded, true, "accept", open...),
+	newNodeHook("leaving", nft.Hook{Type: "filter", Hook: "forward", Priority: leavingPriority}, policy.Forwarded, false, "accept", open...),
 	newNodeHook("input", nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, policy.Local, true, "accept", "ct state established,related,invalid return", "iifname \"lo\" return", begun),
 	newNodeHook("output", nft.Hook{Type: "filter", Hook: "output", Priority: verdictPriority}, policy.Local, false, "accept", "ct state established,related,invalid return", "ct status dnat return", "oifname \"lo\" return", begun),
 	newNodeHook("translated", nft.Hook{Type: "filter", Hook: postrouting, Priority: verdictPriority}, policy.Local, false, "accept",
@@ -205,7 +211,8 @@ func (d *dispatch) denials(h *nodeHook) {
 	d.nodeChain(h.chain+toldSuffix, nil, "counter name "+deniedCounter, nodeLogLimit+tell, "ct status dnat jump original")
 	d.nodeChain(h.chain+droppedSuffix, nil, "jump "+h.chain+toldSuffix, "drop")
 	if h.answers() {
-		d.nodeChain(h.chain+rejectedSuffix, nil, "jump "+h.chain+toldSuffix, "goto refuse")
+		// It may be of a connection that is open, which an answer would end.
+		d.nodeChain(h.chain+rejectedSuffix, nil, "jump "+h.chain+toldSuffix, "ct state invalid drop", continues+"drop", "goto refuse")
 	}
 }
 
