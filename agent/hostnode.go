@@ -35,10 +35,11 @@ type hostNode struct {
 	pods    []netip.Addr   // of this node, in state
 	own     []netip.Addr
 	links   []link.Uplink
-	servers []netip.Addr // resolvers of the host
-	node    *policy.Node // of the last completed state
-	failing bool         // the addresses could not be read
-	missing string       // of the rows that stay, as it was reported
+	servers []netip.Addr     // resolvers of the host
+	control []netip.AddrPort // endpoints of the API server
+	node    *policy.Node     // of the last completed state
+	failing bool             // the addresses could not be read
+	missing string           // of the rows that stay, as it was reported
 }
 
 // systemdResolved lists the resolvers behind systemd-resolved.
@@ -193,6 +194,12 @@ func (h *hostNode) keepLast(n *policy.Node) {
 // failsafes returns the table of the node, and which rows are missing. The caller holds mu.
 func (h *hostNode) failsafes() (rows []policy.Failsafe, missing string) {
 	c := h.config()
+	// An API server that ends takes its endpoint away: the last ones stay.
+	if at := &h.state.Cluster.APIServers; len(at.Endpoints) == 0 {
+		at.Endpoints = h.control
+	} else {
+		h.control = at.Endpoints
+	}
 	in := failsafe.Inputs{Config: &c.Failsafe, Cluster: &h.state.Cluster, APIServer: h.apiServer, Pods: h.pods, Ranges: c.ClusterRanges, Resolvers: h.servers}
 	for _, z := range c.Zones {
 		in.Upstreams = append(in.Upstreams, z.To...)

@@ -141,6 +141,16 @@ func TestRowsThatGoMissingStay(t *testing.T) {
 	if last.Missing != "" || row(last, "Corefile:3") != "192.0.2.10" {
 		t.Errorf("after the row went: missing %q, rows %+v", last.Missing, last.Failsafes)
 	}
+	h.apiServer = "192.0.2.10:6443"
+	endpoint := func(at ...netip.AddrPort) {
+		h.receive(rollout.State{Cluster: policy.Cluster{APIServers: policy.APIServers{Endpoints: at}}})
+	}
+	endpoint(netip.MustParseAddrPort("192.0.2.11:6443"))
+	endpoint() // an API server that ends takes its address away
+	diff.Equal(t, "192.0.2.10 192.0.2.11", row(last, "API server"), "without an endpoint")
+	diff.Equal(t, "192.0.2.11", row(last, "API server to the kubelet"), "without an endpoint")
+	endpoint(netip.MustParseAddrPort("192.0.2.12:6443"))
+	diff.Equal(t, "192.0.2.10 192.0.2.12", row(last, "API server"), "with another endpoint")
 }
 
 // TestResolversOf: behind a resolver on loopback, the next file counts too.
