@@ -70,7 +70,13 @@ func (p *peering) serveDNS() {
 	var serving []netip.Addr
 	fatal.If(p.t, p.Node.Do(func() (err error) { serving, err = p.e.Refresh(context.Background()); return err }))
 	serving = slices.DeleteFunc(serving, netip.Addr.Is6)
-	c, err := p.Node.ListenPacket("udp", netip.AddrPortFrom(serving[0], 53).String())
+	p.echo(p.Node, netip.AddrPortFrom(serving[0], 53).String())
+}
+
+// echo echoes over UDP.
+func (p *peering) echo(h *lab.Host, at string) {
+	p.t.Helper()
+	c, err := h.ListenPacket("udp", at)
 	fatal.If(p.t, err)
 	p.t.Cleanup(func() { c.Close() })
 	go func() {
@@ -244,6 +250,43 @@ func TestUntrackedServices(t *testing.T) {
 		for when, one := range map[string]*policy.Rule{"in alone": in, "out alone": out} {
 			p.closeNode([]*policy.Rule{one}, policy.Local, policy.Untracked)
 			both(when, lab.Silent)
+		}
+	})
+}
+
+// TestAnswersOfFailsafes: beside rules for untracked packets that deny everything a failsafe answers the node, and
+// whoever sends from its port opens nothing.
+func TestAnswersOfFailsafes(t *testing.T) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		p.nodePeering(t)
+		everyone := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+		p.node.Failsafes = []policy.Failsafe{
+			{Name: "time", Out: true, Networks: everyone, Ports: []policy.PortRange{{Protocol: policy.UDP, First: 90, Last: 91}}},
+			{Name: "shell", In: true, Networks: everyone, Ports: []policy.PortRange{{Protocol: policy.UDP, First: 80, Last: 82}}},
+		}
+		p.echo(p.World, "[::]:90")
+		p.echo(p.World, "[::]:83")
+		p.echo(p.Node, "[::]:83")
+		// from tells whether a packet from a port of one host is answered by another.
+		from := func(h *lab.Host, source netip.AddrPort, to netip.AddrPort) bool {
+			c, err := h.DialFrom("udp", source.String(), to.String(), lab.Limit)
+			fatal.If(t, err)
+			defer c.Close()
+			return lab.Echo(c, lab.Patience) == lab.Answered
+		}
+		for _, closed := range []bool{false, true} {
+			when, port := fmt.Sprint("closed=", closed), uint16(80) // another one is no open connection
+			if p.apply(); closed {
+				port = 83
+				p.closeNode(nil, policy.Untracked)
+				p.are(when, lab.Answered, p.Node, "udp", 90, worlds...)
+				p.are(when, lab.Answered, p.World, "udp", 80, uplinks...)
+			}
+			for i, node := range uplinks {
+				diff.Equal(t, !closed, from(p.World, netip.AddrPortFrom(worlds[i], 91), netip.AddrPortFrom(node, port)), when, "from the port of a failsafe to", node)
+				diff.Equal(t, !closed, from(p.Node, netip.AddrPortFrom(node, 82), netip.AddrPortFrom(worlds[i], port)), when, "from the port of a failsafe of", node)
+			}
 		}
 	})
 }

@@ -144,15 +144,17 @@ func (v *View) asked(s nodeStep, in *Snapshot, f *Flow) (Action, *Rule) {
 		return Pass, nil
 	case s.traffic != Forwarded && (s.traffic != BeforeNAT || toNode) && v.Failsafe(&at, in) != nil:
 		return Pass, nil
-	case s.traffic == Untracked && v.answers(&at, in):
-		return Pass, nil
 	}
 	iface := f.Out
 	if s.ingress {
 		iface = f.In
 	}
 	rules = slices.DeleteFunc(slices.Clone(rules), func(r *Rule) bool { return !r.isOn(v.Node, iface) })
-	return at.ordered(rules, in)
+	action, r := at.ordered(rules, in)
+	if s.traffic == Untracked && action == Accept && v.answers(&at, in) { // it stays tracked
+		return Pass, nil
+	}
+	return action, r
 }
 
 // On returns the interfaces of the rule, as Interfaces has them.

@@ -95,8 +95,8 @@ func (w *nodeTwin) passes(f *nodeTwinFlow, would bool) bool {
 		return true
 	}
 	if f.in == "" {
-		if f.dialled != twinPod && f.dialled != twinNode && !w.safe(false, false, f.dialled, f.dialPort, would) && !w.safe(true, true, f.dialled, 0, would) {
-			if is, deny := w.first("Untracked out", f.out, f.dialled, f.dialPort, would); is {
+		if f.dialled != twinPod && f.dialled != twinNode && !w.safe(false, false, f.dialled, f.dialPort, would) {
+			if is, deny := w.first("Untracked out", f.out, f.dialled, f.dialPort, would); is && (deny || !w.safe(true, true, f.dialled, 0, would)) {
 				return !deny
 			}
 		}
@@ -107,8 +107,8 @@ func (w *nodeTwin) passes(f *nodeTwinFlow, would bool) bool {
 		return !deny
 	}
 	safe := f.dialled == twinNode && w.safe(true, false, f.source, f.dialPort, would)
-	if f.dialled == twinNode && f.source != twinPod && !safe && !w.safe(false, true, f.source, 0, would) {
-		if is, deny := w.first("Untracked in", f.in, f.source, f.dialPort, would); is {
+	if f.dialled == twinNode && f.source != twinPod && !safe {
+		if is, deny := w.first("Untracked in", f.in, f.source, f.dialPort, would); is && (deny || !w.safe(false, true, f.source, 0, would)) {
 			return !deny
 		}
 	}

@@ -92,6 +92,12 @@ var open = append([]string{"ct state established,related return"}, onLink...)
 var unrelated = slices.Concat([]string{"icmp type { destination-unreachable, time-exceeded, parameter-problem } return", "icmpv6 type { 1, 2, 3, 4 } return"},
 	each("%[2]s saddr @known%[1]s return", "%[2]s daddr @known%[1]s return", "%[2]s saddr @podrange%[1]s return", "%[2]s daddr @podrange%[1]s return", "%[2]s daddr @"+servingSet+"%[1]s return"))
 
+// unrelatedIn and unrelatedOut are those of a direction.
+var (
+	unrelatedIn  = append([]string{`iifname "lo" return`, "iifname @" + boundSet + " return", "fib daddr type != local return"}, unrelated...)
+	unrelatedOut = append([]string{`oifname "lo" return`, "oifname @" + boundSet + " return"}, unrelated...)
+)
+
 // newNodeHook returns a hook. accept is its verdict of rules that accept.
 func newNodeHook(name string, hook nft.Hook, traffic policy.Traffic, ingress bool, accept string, begin ...string) nodeHook {
 	chain, w := nodePrefix+name, &words{named: nodeNamedChain, subjectWord: nodeSubject, peerWord: destinationWord}
@@ -109,15 +115,19 @@ func newNodeHook(name string, hook nft.Hook, traffic policy.Traffic, ingress boo
 // answers tells whether a packet can be answered there.
 func (h *nodeHook) answers() bool { return h.traffic <= policy.Forwarded && h.Hook.Hook != postrouting }
 
+// untracks tells whether it comes before connection tracking.
+func (h *nodeHook) untracks() bool { return h.Priority == untrackedPriority }
+
 const postrouting = "postrouting"
 
 // nodeHooks are all of them. The interface by which a packet leaves is known at output unless its destination is
 // translated there.
 var nodeHooks = []nodeHook{
-	newNodeHook("untrackedin", nft.Hook{Type: "filter", Hook: "prerouting", Priority: untrackedPriority}, policy.Untracked, true, "goto "+notrackChain,
-		append([]string{"iifname \"lo\" return", "iifname @" + boundSet + " return", "fib daddr type != local return"}, unrelated...)...),
-	newNodeHook("untrackedout", nft.Hook{Type: "filter", Hook: "output", Priority: untrackedPriority}, policy.Untracked, false, "goto "+notrackChain,
-		append([]string{"oifname \"lo\" return", "oifname @" + boundSet + " return"}, unrelated...)...),
+	newNodeHook("untrackedin", nft.Hook{Type: "filter", Hook: "prerouting", Priority: untrackedPriority}, policy.Untracked, true, "goto "+notrackChain, unrelatedIn...),
+	newNodeHook("untrackedout", nft.Hook{Type: "filter", Hook: "output", Priority: untrackedPriority}, policy.Untracked, false, "goto "+notrackChain, unrelatedOut...),
+	// What passed as an answer of a failsafe and answers nothing is asked again. It is tracked whatever accepts it.
+	newNodeHook("unaskedin", nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATPriority}, policy.Untracked, true, "accept", slices.Concat([]string{"ct state != new return", begun}, unrelatedIn)...),
+	newNodeHook("unaskedout", nft.Hook{Type: "filter", Hook: "output", Priority: beforeNATPriority}, policy.Untracked, false, "accept", slices.Concat([]string{"ct state != new return", begun}, unrelatedOut)...),
 	newNodeHook("beforenat", nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATPriority}, policy.BeforeNAT, true, "goto "+acceptedChain, "iifname \"lo\" return", "ct state != new return", begun),
 	newNodeHook("arriving", nft.Hook{Type: "filter", Hook: "forward", Priority: arrivingPriority}, policy.Forwarded, true, "accept", open...),
 	newNodeHook("leaving", nft.Hook{Type: "filter", Hook: "forward", Priority: leavingPriority}, policy.Forwarded, false, "accept", open...),
@@ -222,8 +232,9 @@ func (n *Node) marks(h *nodeHook) []string {
 	accepted, clear := has("meta mark", n.Accepted), fmt.Sprintf(" meta mark set meta mark & %#x", ^n.Accepted)
 	untracked, beforeNAT := &n.Traffic[policy.Untracked], len(n.Traffic[policy.BeforeNAT].Ingress) > 0
 	switch {
-	case h.traffic == policy.Untracked, h.traffic == policy.BeforeNAT && len(untracked.Ingress) == 0:
+	case h.untracks(), h.traffic == policy.BeforeNAT && len(untracked.Ingress) == 0:
 		return []string{accepted + clear}
+	case h.traffic == policy.Untracked:
 	case h.traffic == policy.Forwarded && beforeNAT && h.ingress:
 		return []string{accepted + " accept"}
 	case h.traffic == policy.Forwarded && beforeNAT, h.Hook.Hook == "input" && (beforeNAT || len(untracked.Ingress) > 0), h.Hook.Hook == "output" && len(untracked.Egress) > 0:
@@ -291,9 +302,9 @@ func (d *dispatch) failsafes(n *NodeRules, h *nodeHook) []string {
 		add(n.Out, portList.reached, destinationWord)
 	}
 	switch {
-	case h.traffic == policy.Untracked && h.ingress:
+	case h.untracks() && h.ingress:
 		add(n.Out, portList.answering, sourceWord)
-	case h.traffic == policy.Untracked:
+	case h.untracks():
 		add(n.In, portList.answering, destinationWord)
 	case h.Hook.Hook == postrouting:
 		add(n.Out, portList.dialled, "ct original "+destinationWord)
