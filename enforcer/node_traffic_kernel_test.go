@@ -255,7 +255,7 @@ func TestUntrackedServices(t *testing.T) {
 }
 
 // TestAnswersOfFailsafes: beside rules for untracked packets that deny everything a failsafe answers the node, and
-// whoever sends from its port opens nothing.
+// a sender that has its port opens nothing.
 func TestAnswersOfFailsafes(t *testing.T) {
 	t.Parallel()
 	eachPeering(t, func(t *testing.T, p *peering) {
