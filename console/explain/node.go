@@ -138,7 +138,7 @@ const firstNodePort, lastNodePort = 30000, 32767
 // maxForwarded bounds the connections of a pod that rules of the node are asked about.
 const maxForwarded = 64
 
-// forwarded answers where rules of the node deny what it forwards from or to the pod: policies for pods do not
+// forwarded answers where rules of the node deny connections of or to the pod: policies for pods do not
 // change that.
 func (in *inquiry) forwarded() {
 	v, asked, denied := in.f.Snapshot.Node(), 0, 0
@@ -157,9 +157,9 @@ func (in *inquiry) forwarded() {
 	switch {
 	case denied == 0:
 	case denied < min(asked, maxForwarded):
-		in.note("%s denies some of the connections, which the node forwards", in.ruleText(by))
+		in.note("%s denies some of the connections on the node", in.ruleText(by))
 	default:
-		in.said.Verdict, in.said.Reason, in.said.Advice = Denied, fmt.Sprintf("%s denies what the node forwards; of policies for pods: %s", in.ruleText(by), in.said.Reason), nil
+		in.said.Verdict, in.said.Reason, in.said.Advice = Denied, fmt.Sprintf("%s denies it on the node; of policies for pods: %s", in.ruleText(by), in.said.Reason), nil
 		in.do("no policy for pods changes that: ask who administers the cluster's policies")
 	}
 }

@@ -176,10 +176,10 @@ func TestForwarded(t *testing.T) {
 			q.From = &Source{Text: c.from, Addrs: policytest.Addrs(c.from)}
 		}
 		e := Explain(q, f)
-		if want := map[bool]Verdict{true: Denied, false: Allowed}[c.denied]; e.Verdict != want || strings.Contains(e.Reason, "denies what the node forwards; of policies for pods: no policy ") != c.denied {
+		if want := map[bool]Verdict{true: Denied, false: Allowed}[c.denied]; e.Verdict != want || strings.Contains(e.Reason, "denies it on the node; of policies for pods: no policy ") != c.denied {
 			t.Errorf("%+v: %s: %s", c, e.Verdict, e.Reason)
 		}
-		if f.SeesCluster = nil; c.denied && !strings.HasPrefix(Explain(q, f).Reason, "a policy for nodes denies what the node forwards") {
+		if f.SeesCluster = nil; c.denied && !strings.HasPrefix(Explain(q, f).Reason, "a policy for nodes denies it on the node") {
 			t.Errorf("%+v: %s", c, Explain(q, f).Reason)
 		}
 	}
