@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/policy"
 )
@@ -142,7 +144,7 @@ const maxForwarded = 64
 // change that.
 func (in *inquiry) forwarded() {
 	v, asked, denied := in.f.Snapshot.Node(), 0, 0
-	if v == nil || v.Traffic == nil || in.ofNode() || !in.f.Pod.Local() || in.f.Pod.HostNetwork || in.said.Verdict == Denied {
+	if v == nil || v.Traffic == nil || in.f.Unresolved || in.ofNode() || !in.f.Pod.Local() || in.f.Pod.HostNetwork || in.said.Verdict == Denied {
 		return
 	}
 	var by *policy.Rule
@@ -238,6 +240,9 @@ func (in *inquiry) nodeWords() {
 		match := "matches: [{name: " + in.to.Name.String() + "}]"
 		if a := cmp.Or(in.source, in.to.Addr); a.IsValid() {
 			match = "networks: [" + netip.PrefixFrom(a, a.BitLen()).String() + "]"
+		}
+		if in.from != nil && in.from.Pod != nil && !in.from.Pod.HostNetwork {
+			match = "pods: {namespaceSelector: {matchLabels: {" + corev1.LabelMetadataName + ": " + in.from.Pod.Namespace + "}}}"
 		}
 		in.do("to allow it, write a rule of a NodeNetworkPolicy before the rule that denies it: - {action: Accept, %s}; `namegate check --node` tries it", match)
 	}
