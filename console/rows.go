@@ -66,10 +66,11 @@ type PolicyRow struct {
 	Namespace   string `json:"namespace,omitempty"` // "" of cluster policies
 	Name        string `json:"name"`
 	Tier        string `json:"tier"`
-	Enforcement string `json:"enforcement"` // as it is in force on the node
+	Enforcement string `json:"enforcement"`       // as it is in force on the node
+	Traffic     string `json:"traffic,omitempty"` // of a policy for nodes
 	// Problems are those that the agent found.
 	Problems []PolicyProblem `json:"conditions"`
-	// Selected counts pods of the node that the caller may see and, of cluster policies, the node.
+	// Selected counts pods of the node that the caller may see, or of a policy for nodes the node.
 	Selected int           `json:"selected"`
 	Matches  []PolicyMatch `json:"matches"`
 }

@@ -91,14 +91,7 @@ func EvaluateNode(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 	if v == nil || v.Traffic == nil || f.Exempt || f.In == loopback || f.Out == loopback {
 		return true, nil
 	}
-	steps := nodeForwarded[:]
-	switch {
-	case f.In == "":
-		steps = nodeEgress[:]
-	case f.Out == "":
-		steps = nodeIngress[:]
-	}
-	for _, s := range steps {
+	for _, s := range f.nodeSteps() {
 		switch action, r := v.asked(s, in, f); {
 		case action == Deny:
 			return false, r
@@ -124,13 +117,35 @@ var (
 	nodeForwarded = [...]nodeStep{{Untracked, true}, {BeforeNAT, true}, {Forwarded, true}, {traffic: Forwarded}}
 )
 
+// nodeSteps are the lists that EvaluateNode asks about a flow, in order.
+func (f *Flow) nodeSteps() []nodeStep {
+	switch {
+	case f.In == "":
+		return nodeEgress[:]
+	case f.Out == "":
+		return nodeIngress[:]
+	}
+	return nodeForwarded[:]
+}
+
 // asked returns what one list says of a flow, Pass where no rule hits.
 func (v *View) asked(s nodeStep, in *Snapshot, f *Flow) (Action, *Rule) {
-	at := *f
+	at, rules := v.list(s, in, f)
+	action, r := at.ordered(rules, in)
+	if s.traffic == Untracked && action == Accept && v.answers(&at, in) { // it stays tracked
+		return Pass, nil
+	}
+	return action, r
+}
+
+// list returns the rules of one list that are asked about a flow, and the flow as they see it.
+func (v *View) list(s nodeStep, in *Snapshot, f *Flow) (at Flow, rules []*Rule) {
+	at = *f
 	if s.traffic == Untracked || s.traffic == BeforeNAT { // Services are not yet translated
 		at.Reached = f.Dialled
 	}
-	rules, toNode, pod := v.Rules.Admin, v.owns(at.Dialled.Addr()), f.Dialled.Addr()
+	toNode, pod := v.owns(at.Dialled.Addr()), f.Dialled.Addr()
+	rules = v.Rules.Admin
 	switch {
 	case s.ingress:
 		rules, pod = v.Traffic.Of(s.traffic).Ingress, f.Source
@@ -139,22 +154,17 @@ func (v *View) asked(s nodeStep, in *Snapshot, f *Flow) (Action, *Rule) {
 	}
 	switch {
 	case len(rules) == 0, s.traffic == Untracked && (s.ingress != toNode || in.isLocal(pod)):
-		return Pass, nil
+		return at, nil
 	case s == nodeStep{traffic: Local} && v.owns(cmp.Or(f.Reached, f.Dialled).Addr()):
-		return Pass, nil
+		return at, nil
 	case s.traffic != Forwarded && (s.traffic != BeforeNAT || toNode) && v.Failsafe(&at, in) != nil:
-		return Pass, nil
+		return at, nil
 	}
 	iface := f.Out
 	if s.ingress {
 		iface = f.In
 	}
-	rules = slices.DeleteFunc(slices.Clone(rules), func(r *Rule) bool { return !r.isOn(v.Node, iface) })
-	action, r := at.ordered(rules, in)
-	if s.traffic == Untracked && action == Accept && v.answers(&at, in) { // it stays tracked
-		return Pass, nil
-	}
-	return action, r
+	return at, slices.DeleteFunc(slices.Clone(rules), func(r *Rule) bool { return !r.isOn(v.Node, iface) })
 }
 
 // On returns the interfaces of the rule, as Interfaces has them.
@@ -165,10 +175,12 @@ func (r *Rule) On(n *Node) []string {
 	return r.Interfaces
 }
 
-// isOn tells whether the rule is about packets by an interface. "" stands for one that is not known, by which every
-// rule counts.
+// AnyInterface stands in a flow for an interface that is not known: rules of every interface count.
+const AnyInterface = "*"
+
+// isOn tells whether the rule is about packets by an interface.
 func (r *Rule) isOn(n *Node, iface string) bool {
-	return iface == "" || slices.ContainsFunc(r.On(n), func(name string) bool {
+	return iface == "" || iface == AnyInterface || slices.ContainsFunc(r.On(n), func(name string) bool {
 		prefix, glob := strings.CutSuffix(name, "*")
 		return name == iface || glob && strings.HasPrefix(iface, prefix)
 	})

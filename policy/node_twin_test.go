@@ -234,6 +234,9 @@ func TestEvaluateNodeEqualsItsTwin(t *testing.T) {
 			if want := w.passes(f, would); got != want {
 				t.Fatalf("%+v of %+v: %t by %+v", *f, *w, got, by)
 			}
+			if any, r := policy.EvaluateAny(v, in, of); any != got || r != by || by != nil && !slices.ContainsFunc(policy.Steps(v, in, &of), func(s policy.Step) bool { return s.Rule == by && s.Asked }) {
+				t.Fatalf("%+v of %+v: %+v is not among the steps, or not %+v", *f, *w, by, r)
+			}
 			if by != nil {
 				seen[fmt.Sprint(by.Traffic, by.Ingress, got)]++
 			}

@@ -74,6 +74,8 @@ type Facts struct {
 	Services map[netip.Addr]*policy.Service
 	// CountsByName tells whether names count for what a Service leads on from an address; nil: of all.
 	CountsByName func(netip.Addr) bool
+	// Route returns the interface by which the node reaches an address, "" where it is not known; nil: of none.
+	Route func(netip.Addr) string
 	// Sees tells whether the caller may see the objects of a namespace; nil: of all.
 	Sees func(namespace string) bool
 	// SeesCluster tells whether the caller may read the cluster policies of the kind of a

@@ -36,7 +36,7 @@ func asked(steps []policy.Step, known bool) (out []policy.Step) {
 
 // ordered tells whether rules of the view are asked in an order.
 func (in *inquiry) ordered() bool {
-	return in.f.View.Ordered() || len(in.f.View.Rules.NamespaceDeny) > 0
+	return in.f.View.Ordered() || in.ofNode() || len(in.f.View.Rules.NamespaceDeny) > 0
 }
 
 // order lists the rules that lead to an end in the order in which they are asked. by is the rule
@@ -47,6 +47,12 @@ func (in *inquiry) order(e listed, steps []policy.Step, by *policy.Rule) {
 		r := s.Rule
 		row := Rule{
 			Tier: r.Tier.String(), Action: r.Action.String(), Policy: r.Policy, Path: r.Path, Name: r.Name, To: peerText(r.Peer), Ports: string(s.Ports), Broken: r.Broken, Closed: r.Closed, OnPort: s.Asked, Decides: r == by, rule: r,
+		}
+		if in.ofNode() {
+			row.Traffic = r.Traffic.String()
+			if r.Interfaces != nil || !in.f.Unresolved {
+				row.Interfaces = r.On(in.f.View.Node)
+			}
 		}
 		kind := r.Peer.Kind
 		if r.Broken {
@@ -103,6 +109,9 @@ func PolicyName(tier, id string) string {
 
 // ruleText names a rule of a cluster policy in a sentence.
 func (in *inquiry) ruleText(r *policy.Rule) string {
+	if _, ofNodes := nnp.Name(r.Policy); ofNodes && in.hidden(r) {
+		return "a policy for nodes"
+	}
 	if in.hidden(r) {
 		return Hidden(r.Tier.String())
 	}

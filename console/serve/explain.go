@@ -109,7 +109,7 @@ func (r *request) factsOf(p *policy.Pod) explain.Facts {
 		Now: r.handler.now(), Pod: *p, View: r.Snapshot.ViewOf(ref), Policies: policies, Failing: r.Failing,
 		Trouble: r.Trouble()[ref], Open: r.Live.Grants(ref), Blocked: r.Blocked, Domain: r.Domain, Resolvers: r.Resolvers(),
 		Flows: r.flows(ref), Free: free(r.Snapshot, p, policies), Contested: contested(r.Snapshot, p, (*policy.View).InForce),
-		Snapshot: r.Snapshot, Services: r.Services, CountsByName: r.CountsByName,
+		Snapshot: r.Snapshot, Services: r.Services, CountsByName: r.CountsByName, Route: r.Route,
 		Pods: r.allPods(), OtherNamespaces: r.RemoteNamespaces, OtherPods: r.Unread, Engine: r.Engine(ref),
 	}
 	if f.Failing != "" && !r.sees("") {

@@ -104,7 +104,9 @@ func clusterRow(id string, v *policy.View) *console.PolicyRow {
 		if rule.Policy != id {
 			continue
 		}
-		row.Tier = rule.Tier.String()
+		if row.Tier = rule.Tier.String(); v.Node != nil {
+			row.Tier, row.Traffic = "", rule.Traffic.String()
+		}
 		if rule.Audit {
 			row.Enforcement = string(v1alpha1.EnforcementAudit)
 		}

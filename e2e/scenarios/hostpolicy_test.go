@@ -82,6 +82,8 @@ func TestHostPolicy(t *testing.T) {
 		s.hostExpects("tcp", "198.51.100.2:80", lab.Answered)
 		s.hostExpects("tcp", "[2001:db8:1::2]:80", lab.Answered)
 		s.hostExpects("tcp", "198.51.100.2:81", lab.Refused)
+		s.says(1, "NodeNetworkPolicy hosts (spec.egress[1]) denies 198.51.100.1|interface |Local Deny by", "explain", "node/node-1", "198.51.100.1:80")
+		s.says(0, "no rule of a policy for nodes denies 198.51.100.1", "explain", "node/node-1", "8080", "--from", "198.51.100.1")
 		// Failsafes: the pods of the node, and the resolvers of the host.
 		s.hostExpects("tcp", netip.AddrPortFrom(pod.Addr4, 80).String(), lab.Answered)
 		s.hostExpects("tcp", netip.AddrPortFrom(pod.Addr6, 80).String(), lab.Answered)

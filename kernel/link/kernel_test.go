@@ -112,6 +112,11 @@ func TestHomeOfRoutedAddresses(t *testing.T) {
 			t.Errorf("%s: home of %s is %+v", what, a, h)
 		}
 	}
+	for a, want := range map[string]string{"10.1.0.5": "veth5", "2001:db8:1::5": "veth5", "10.2.0.7": "veth5", "198.51.100.1": "lo", "10.3.0.1": "", "10.9.0.1": ""} {
+		if name, err := k.Route(addr(a)); name != want || (err == nil) != (want != "") {
+			t.Errorf("route to %s: %q, %v", a, name, err)
+		}
+	}
 	ip(t, "link del veth5")
 	if h, known := homes(t, k, "10.1.0.5"); known {
 		t.Errorf("after its interface is gone: %+v", h)

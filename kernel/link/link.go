@@ -77,6 +77,8 @@ type Interface interface {
 	// Uplinks returns the interfaces, without loopback, that have an address or a default route of the
 	// main table, sorted by name.
 	Uplinks() ([]Uplink, error)
+	// Route returns the name of the interface by which packets to an address leave the node.
+	Route(addr netip.Addr) (string, error)
 	// Watch sends a token after links, routes, addresses or neighbours changed,
 	// until ctx ends; changes while a token waits are one token. After an error, which lost
 	// receives, it goes on.
