@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"errors"
 	"net/netip"
 	"testing"
 
@@ -43,18 +42,19 @@ func testControlPlane(t *testing.T) {
 		{"host-node-a", 8090, works},
 		{"203.0.113.5", 22, want{probe.Refused}}, // a failsafe, which no program serves
 	}
+	addresses := s.addresses("host")
 	all := func(expected func(i int) want) error {
-		var wrong []error
+		var tries []func() error
 		for i, p := range probes {
-			for _, a := range s.addresses("host") {
+			for _, a := range addresses {
 				to := netip.AddrPortFrom(netip.MustParseAddr(a), p.port)
 				if from, err := netip.ParseAddr(p.from); err == nil && from.Is4() != to.Addr().Is4() {
 					continue
 				}
-				wrong = append(wrong, s.outcome(p.from, to.String(), expected(i)))
+				tries = append(tries, func() error { return s.outcome(p.from, to.String(), expected(i)) })
 			}
 		}
-		return errors.Join(wrong...)
+		return atOnce(tries)
 	}
 	open := func(i int) want {
 		if probes[i].port == 22 {

@@ -146,28 +146,43 @@ func (s *scenario) outcome(from, to string, w want) error {
 // closedTo is the outcome of connections that a policy denies, where it can answer and where not.
 var closedTo = append(want{probe.Timeout}, denied...)
 
+// atOnce runs functions at the same time and returns all of their errors.
+func atOnce(tries []func() error) error {
+	var g errgroup.Group
+	g.SetLimit(16) // most of them wait
+	errs := make([]error, len(tries))
+	for i, try := range tries {
+		g.Go(func() error {
+			errs[i] = try()
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return errors.Join(errs...)
+}
+
 // outcomes tries every row over both families, and returns the errors of those that are not judged as told.
 func (s *scenario) outcomes(rows []judgedRow, v *served, node, remote string, judged func(judgedRow) bool) error {
-	var tries errgroup.Group
-	tries.SetLimit(8)
-	wrong := make([]error, 2*len(rows))
-	for i, r := range rows {
+	var tries []func() error
+	for _, r := range rows {
 		w := works
 		if judged(r) {
 			w = closedTo
 		}
-		for family := range 2 {
-			tries.Go(func() error {
-				from := strings.Replace(ends(node, remote)[r.from], outside[0], outside[family], 1)
-				if err := s.outcome(from, v.dialled(r, node, remote)[family], w); err != nil {
-					wrong[2*i+family] = fmt.Errorf("%s to %s by %s: %w", r.from, r.to, r.by, err)
+		for family, to := range v.dialled(r, node, remote) {
+			from := strings.Replace(ends(node, remote)[r.from], outside[0], outside[family], 1)
+			tries = append(tries, func() error {
+				if err := s.outcome(from, to, w); err != nil {
+					return fmt.Errorf("%s to %s by %s: %w", r.from, r.to, r.by, err)
 				}
 				return nil
 			})
 		}
 	}
-	_ = tries.Wait()
-	return errors.Join(wrong...)
+	if len(tries) != 2*len(rows) {
+		return fmt.Errorf("%d connections of %d rows", len(tries), len(rows))
+	}
+	return atOnce(tries)
 }
 
 // testJudged: of the table in docs/nodes.md, a node that denies a traffic in a direction denies the connections
