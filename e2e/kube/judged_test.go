@@ -125,7 +125,11 @@ func (s *scenario) tried(from, to string) (probe.Class, error) {
 	} else if n := the.Node(strings.TrimPrefix(from, "host-")); n != nil {
 		c, err = n.Dial(ctx, "tcp", to)
 	} else {
-		d, err := the.Dial(s.ctx, s.ref(from), "tcp", to)
+		var d probe.Dialled
+		out, err := the.Inside(s.ctx, s.ref(from), "dial", "tcp", to) // whether kubectl exec works or not
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &d)
+		}
 		return d.Class, err
 	}
 	if err != nil {
@@ -204,7 +208,7 @@ func testJudged(t *testing.T) {
 			{"Forwarded", "ingress", ""},
 			{"Forwarded", "egress", ""},
 		} {
-			s.administrateNodes("judged", fmt.Sprintf("{nodeSelector: {matchLabels: {kubernetes.io/hostname: %s}}, priority: 1, traffic: %s, %s: [{action: Deny, ports: [{protocol: TCP, port: 8080}]%s}]}",
+			s.administrate("judged", fmt.Sprintf("{nodeSelector: {matchLabels: {kubernetes.io/hostname: %s}}, priority: 1, traffic: %s, %s: [{action: Deny, ports: [{protocol: TCP, port: 8080}]%s}]}",
 				n, c.traffic, c.direction, c.networks))
 			s.eventually(soon, fmt.Sprint(n, ": ", c), func() error {
 				return s.outcomes(rows, &v, n, remote, func(r judgedRow) bool {

@@ -45,7 +45,7 @@ func testNodePorts(t *testing.T) {
 	}
 	// beforeNAT applies rules, the last of which closes a port that is not served to show that all are in force.
 	beforeNAT := func(mark int, rules string) {
-		s.administrateNodes("nodeports", fmt.Sprintf("{nodeSelector: {matchLabels: {kubernetes.io/hostname: node-a}}, priority: 1, traffic: BeforeNAT, ingress: [%s, {action: Deny, ports: [{protocol: TCP, port: %d}]}]}", rules, mark))
+		s.administrate("nodeports", fmt.Sprintf("{nodeSelector: {matchLabels: {kubernetes.io/hostname: node-a}}, priority: 1, traffic: BeforeNAT, ingress: [%s, {action: Deny, ports: [{protocol: TCP, port: %d}]}]}", rules, mark))
 		s.eventually(soon, rules, func() error { return are(elsewhere, int32(mark), silent) })
 	}
 	beforeNAT(9, "{action: Deny, ports: [{protocol: TCP, port: 8080}]}")
@@ -57,7 +57,7 @@ func testNodePorts(t *testing.T) {
 	}
 	accepted := fmt.Sprintf(`{action: Accept, networks: [203.0.113.0/24, "2001:db8::/64", 10.244.0.0/16, "fd00:244::/48"], ports: [{protocol: TCP, port: %d}]}`, port)
 	beforeNAT(10, fmt.Sprintf("%s, {action: Deny, ports: [{protocol: TCP, port: %d}]}", accepted, port))
-	s.administrateNodes("forwarded", "{nodeSelector: {matchLabels: {kubernetes.io/hostname: node-a}}, priority: 0, traffic: Forwarded, ingress: [{action: Deny, ports: [{protocol: TCP, port: 8080}]}]}")
+	s.administrate("forwarded", "{nodeSelector: {matchLabels: {kubernetes.io/hostname: node-a}}, priority: 0, traffic: Forwarded, ingress: [{action: Deny, ports: [{protocol: TCP, port: 8080}]}]}")
 	for _, a := range v.pods["web"] {
 		s.eventually(soon, "the rule for what is forwarded", func() error { return s.outcome("client", net.JoinHostPort(a, "8080"), denied) })
 	}
