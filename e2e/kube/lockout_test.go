@@ -20,16 +20,23 @@ import (
 // closed is the name of the policy that denies a node everything.
 func closed(node string) string { return "closed-" + node }
 
-// testLockout: nodes that are denied everything, in both directions by every interface, stay nodes of
-// the cluster, whatever changes about them, and their administrators can end the policy: with an
-// unconfirmed safeguard, on the node itself.
+// closes is a policy that denies a node everything, in both directions by every interface, but the port of
+// kubectl namegate. It has a safeguard.
+func closes(node string) string {
+	return `{nodeSelector: {matchLabels: {kubernetes.io/hostname: ` + node + `}}, priority: 1, interfaces: ["*"], safeguard: {confirmWithin: 1m}, ` +
+		`ingress: [{action: Accept, ports: [{protocol: TCP, port: 9954}]}, {action: Deny}], egress: [{name: everything, action: Deny}]}`
+}
+
+// testLockout: nodes that are denied everything stay nodes of the cluster, whatever changes about
+// them, and their administrators can end the policy: with an unconfirmed safeguard, on the node
+// itself.
 func testLockout(t *testing.T) {
 	s := begin(t, "lockout")
 	s.run(lockoutManifests()...)
 	s.loaded()
 	since := time.Now()
 	for _, n := range nodes {
-		s.administrate(closed(n), `{nodeSelector: {matchLabels: {kubernetes.io/hostname: `+n+`}}, priority: 1, interfaces: ["*"], ingress: [{action: Deny}], egress: [{name: everything, action: Deny}], safeguard: {confirmWithin: 1m}}`)
+		s.administrate(closed(n), closes(n))
 	}
 	s.confirm("node-a")
 	s.clusterCondition(soon, closed("node-a"), "True", "NoBlindSpot", "")
