@@ -156,9 +156,15 @@ func testAdmission(t *testing.T) {
 // administrate applies a policy for nodes, which goes with the scenario; spec is its YAML in flow style.
 func (s *scenario) administrate(name, spec string) {
 	s.Helper()
-	s.apply(fmt.Sprintf("---\napiVersion: namegate.io/v1alpha1\nkind: NodeNetworkPolicy\nmetadata: {name: %s}\nspec: %s\n", name, spec))
+	s.temporary("nnp", name, fmt.Sprintf("---\napiVersion: namegate.io/v1alpha1\nkind: NodeNetworkPolicy\nmetadata: {name: %s}\nspec: %s\n", name, spec))
+}
+
+// temporary applies an object that goes with the scenario.
+func (s *scenario) temporary(kind, name, manifest string) {
+	s.Helper()
+	s.apply(manifest)
 	s.Cleanup(func() {
-		if _, err := the.Kubectl(s.ctx, "", "delete", "nnp", name, "--ignore-not-found"); err != nil {
+		if _, err := the.Kubectl(s.ctx, "", "delete", kind, name, "--ignore-not-found"); err != nil {
 			s.Error(err)
 		}
 	})
