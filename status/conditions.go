@@ -124,7 +124,7 @@ func enforcedOf(e v1alpha1.Enforcement, accepted bool, entries []entry) metav1.C
 			return condition(ConditionEnforced, true, reason, text)
 		}
 	}
-	return condition(ConditionEnforced, true, ReasonNoBlindSpot, "no node knows a selected pod for which the policy does not hold")
+	return condition(ConditionEnforced, true, ReasonNoBlindSpot, "no node knows a selected pod, or is a selected node, for which the policy does not hold")
 }
 
 func dnsBlockedOf(entries []entry) metav1.Condition {
