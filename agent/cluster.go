@@ -137,7 +137,7 @@ func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 	var inputs uint64
 	return c.source.Run(ctx, func(s kube.State) {
 		c.set(func(to *status.State) {
-			to.Policies, to.ClusterPolicies, to.ClusterNetworkPolicies = s.Input.Policies, s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies
+			to.Policies, to.ClusterPolicies, to.NodePolicies, to.ClusterNetworkPolicies = s.Input.Policies, s.Input.ClusterPolicies, s.Input.NodePolicies, s.Input.ClusterNetworkPolicies
 			if to.Problems = s.Problems; !s.Input.EnforceNetworkPolicies { // else there is no other engine
 				to.NetworkPolicies = s.Input.NetworkPolicies
 			}

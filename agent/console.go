@@ -52,6 +52,7 @@ func (a *agent) stateOf(node string, r rollout.Status) *serve.State {
 		Services: in.Cluster.ServicesAt, Problems: in.Problems, Domain: a.config.Load().ClusterDomain,
 		Resolvers: func() []netip.Addr { return slices.Collect(maps.Keys(a.enforce.Status().Serving)) },
 		Own:       func(addr netip.Addr) bool { return slices.Contains(a.nodes.cluster().Nodes, addr) }, Nodes: in.Input.Nodes,
+		Route:  func(addr netip.Addr) string { name, _ := a.kernel.Links.Route(addr); return name },
 		Inside: a.inside, Blocked: a.blocked(snap), CountsByName: network.IsService,
 		Status: func() console.Status { return a.statusOf(node, r) }, Trouble: func() map[policy.PodRef][]string { return a.troubleOf(r) },
 		Live: live{a, a.proxy, a.memory}, Engine: func(p policy.PodRef) *explain.Engine { return a.engineOf(&in, p) },

@@ -93,7 +93,8 @@ func ofIPVS(snap *policy.Snapshot) (out []status.Finding) {
 // ofProblems returns the compiler's problems of pods and of the node as findings.
 func ofProblems(problems []policy.Problem) (out []status.Finding) {
 	reasons := map[string]string{policy.ReasonHostNetwork: status.HostNetwork, policy.ReasonSecondInterface: status.SecondInterface,
-		policy.ReasonTurnedToAudit: status.TurnedToAudit, policy.ReasonFailsafesUnknown: status.FailsafesUnknown}
+		policy.ReasonTurnedToAudit: status.TurnedToAudit, policy.ReasonFailsafesUnknown: status.FailsafesUnknown,
+		policy.ReasonInterfacesUnknown: status.InterfacesUnknown}
 	for _, p := range problems {
 		if reason := reasons[p.Reason]; reason != "" {
 			out = append(out, each(p.Policies, status.Finding{Pod: p.Pod, Reason: reason, Message: p.Message})...)

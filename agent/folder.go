@@ -55,7 +55,7 @@ func (f folder) cluster(nodes []*policy.Pod) (out policy.Cluster) {
 	for _, n := range nodes {
 		out.Nodes = append(out.Nodes, n.IPs...)
 		if n.Name == f.node {
-			out.Own = &policy.Host{Labels: n.Labels}
+			out.Own = &policy.Host{Labels: n.Labels, Addrs: n.IPs}
 		}
 	}
 	return out

@@ -35,8 +35,8 @@ func addrList(words string) (out []netip.Addr) {
 // nodeUnder compiles a snapshot of the node n1 with a policy's rules.
 func nodeUnder(t *testing.T, spec string) *policy.Snapshot {
 	t.Helper()
-	p := policytest.ClusterPolicy(t, "host", "{tier: Admin, priority: 1, subject: {nodes: {}}, "+spec+"}")
-	return compile.New().Compile(compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p}, Node: &policy.Node{Name: "n1"}})
+	p := policytest.NodePolicy(t, "host", "{nodeSelector: {}, priority: 1, "+spec+"}")
+	return compile.New().Compile(compile.Input{NodePolicies: []*v1alpha1.NodeNetworkPolicy{p}, Node: &policy.Node{Name: "n1", Interfaces: []string{"eth0"}}})
 }
 
 const byName = "egress: [{action: Accept, matches: [{name: a.test}]}, {action: Deny}]"
@@ -100,7 +100,7 @@ func TestWhichResolversAreIntercepted(t *testing.T) {
 			t.Errorf("%d changes", f.changes)
 		}
 		found := h.findings(snap, nil)
-		if len(found) != 1 || found[0].Reason != status.ResolverLoop || found[0].Policy != "host" || !strings.Contains(found[0].Message, loops.String()) {
+		if len(found) != 1 || found[0].Reason != status.ResolverLoop || found[0].Policy != "nodenetworkpolicy:host" || !strings.Contains(found[0].Message, loops.String()) {
 			t.Errorf("findings %+v", found)
 		}
 		// The loop ends, and is tested again.
@@ -204,11 +204,12 @@ func TestAsksNames(t *testing.T) {
 // Corefile.
 func TestHostResolvers(t *testing.T) {
 	row := func(to string, p policy.Protocol, first, last uint16) policy.Failsafe {
-		return policy.Failsafe{Networks: []netip.Prefix{netip.MustParsePrefix(to)}, Ports: []policy.PortRange{{Protocol: p, First: first, Last: last}}}
+		return policy.Failsafe{Out: true, Networks: []netip.Prefix{netip.MustParsePrefix(to)}, Ports: []policy.PortRange{{Protocol: p, First: first, Last: last}}}
 	}
 	c := failsafe.Config{Rows: []policy.Failsafe{
 		row("192.0.2.54/32", policy.UDP, 53, 53), row("192.0.2.54/32", policy.TCP, 53, 53), row("192.0.2.53/32", policy.UDP, 53, 53), row("192.0.2.55/32", policy.TCP, 53, 53),
-		row("192.0.2.0/24", policy.UDP, 53, 53), row("192.0.2.56/32", policy.UDP, 1, 65535), {Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.57/32")}},
+		row("192.0.2.0/24", policy.UDP, 53, 53), row("192.0.2.56/32", policy.UDP, 1, 65535), {Out: true, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.57/32")}},
+		{In: true, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.58/32")}, Ports: []policy.PortRange{{Protocol: policy.UDP, First: 53, Last: 53}}},
 	}}
 	if got := hostResolvers(addrList("2001:db8::53 192.0.2.53"), c); !slices.Equal(got, addrList("2001:db8::53 192.0.2.53 192.0.2.54")) {
 		t.Errorf("%v", got)
@@ -225,7 +226,7 @@ func TestFindingsOfUnledQueries(t *testing.T) {
 	}
 	h.follow(snap)
 	got := h.findings(snap, unled)
-	if len(got) != 1 || got[0].Reason != status.SocketBound || got[0].Policy != "host" || got[0].Pod != policy.NodeRef("n1") || !strings.Contains(got[0].Message, "user 101 by eth0 to 192.0.2.53") {
+	if len(got) != 1 || got[0].Reason != status.SocketBound || got[0].Policy != "nodenetworkpolicy:host" || got[0].Pod != policy.NodeRef("n1") || !strings.Contains(got[0].Message, "user 101 by eth0 to 192.0.2.53") {
 		t.Errorf("%+v", got)
 	}
 	if got := h.findings(nil, unled); len(got) != 0 {

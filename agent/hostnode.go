@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -22,6 +23,7 @@ type hostNode struct {
 	apiServer string                       // HOST:PORT as the agent dials it, "" for none
 	config    func() *corefile.Config      // the running one
 	read      func() ([]netip.Addr, error) // the addresses of this node
+	uplinks   func() ([]link.Uplink, error)
 	// readResolvers returns the resolvers of the host, and resolvers takes them over.
 	readResolvers func() ([]netip.Addr, error)
 	resolvers     func([]netip.Addr)
@@ -32,10 +34,12 @@ type hostNode struct {
 	state   *rollout.State // of the source; nil before the first
 	pods    []netip.Addr   // of this node, in state
 	own     []netip.Addr
-	servers []netip.Addr // resolvers of the host
-	node    *policy.Node // of the last completed state
-	failing bool         // the addresses could not be read
-	missing string       // of the rows that stay, as it was reported
+	links   []link.Uplink
+	servers []netip.Addr     // resolvers of the host
+	control []netip.AddrPort // endpoints of the API server
+	node    *policy.Node     // of the last completed state
+	failing bool             // the addresses could not be read
+	missing string           // of the rows that stay, as it was reported
 }
 
 // systemdResolved lists the resolvers behind systemd-resolved.
@@ -44,7 +48,7 @@ const systemdResolved = "/run/systemd/resolve/resolv.conf"
 // openHostNode prepares the node as a subject.
 func (a *agent) openHostNode() {
 	a.host = &hostNode{
-		name: a.o.Node, config: a.config.Load, read: a.kernel.Links.Addrs, offer: a.rollout.Offer, resolvers: a.network.host.setResolvers, log: a.log,
+		name: a.o.Node, config: a.config.Load, read: a.kernel.Links.Addrs, uplinks: a.kernel.Links.Uplinks, offer: a.rollout.Offer, resolvers: a.network.host.setResolvers, log: a.log,
 		readResolvers: func() ([]netip.Addr, error) { return resolversOf(a.o.ResolvConf, systemdResolved) },
 	}
 	if a.cluster != nil {
@@ -92,16 +96,20 @@ func (h *hostNode) receive(s rollout.State) {
 	h.emit(true)
 }
 
-// poll reads the addresses and the resolvers of the node. The last ones stay while the kernel cannot
+// poll reads the addresses, interfaces and resolvers of the node. The last ones stay while the kernel cannot
 // be asked, and while the files list no resolver.
 func (h *hostNode) poll() {
 	own, err := h.read()
+	links, errLinks := h.uplinks()
 	servers, errResolvers := h.readResolvers()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	err = errors.Join(err, errResolvers)
+	if errLinks == nil {
+		h.links = links
+	}
+	err = errors.Join(err, errLinks, errResolvers)
 	if err != nil && !h.failing {
-		h.log.Warn("cannot read this node's addresses or resolvers; policies for nodes are evaluated with the previous ones", "error", err)
+		h.log.Warn("cannot read this node's addresses, interfaces or resolvers; policies for nodes are evaluated with the previous ones", "error", err)
 	}
 	h.failing = err != nil
 	if len(own) > 0 {
@@ -127,7 +135,7 @@ func (h *hostNode) emit(changed bool) {
 	if h.state == nil {
 		return
 	}
-	n := &policy.Node{Name: h.name, Addrs: h.own}
+	n := &policy.Node{Name: h.name, Addrs: h.own, Interfaces: h.interfaces()}
 	n.Failsafes, n.Missing = h.failsafes()
 	h.keepLast(n)
 	if own := h.state.Cluster.Own; own != nil {
@@ -146,6 +154,24 @@ func (h *hostNode) emit(changed bool) {
 	s := *h.state
 	s.Input.Node = n
 	h.offer(s)
+}
+
+// interfaces returns those with an address of the Node's status or a default route. The last ones stay while
+// there are none: a policy that is in force stays so. The caller holds mu.
+func (h *hostNode) interfaces() (names []string) {
+	var addrs []netip.Addr
+	if own := h.state.Cluster.Own; own != nil {
+		addrs = own.Addrs
+	}
+	for _, l := range h.links {
+		if l.Default || slices.ContainsFunc(l.Addrs, func(a netip.Addr) bool { return slices.Contains(addrs, a) }) {
+			names = append(names, l.Name)
+		}
+	}
+	if len(names) == 0 && h.node != nil {
+		return h.node.Interfaces
+	}
+	return names
 }
 
 // keepLast gives a node whose rows are missing those that the last one had: a policy that is in
@@ -168,6 +194,12 @@ func (h *hostNode) keepLast(n *policy.Node) {
 // failsafes returns the table of the node, and which rows are missing. The caller holds mu.
 func (h *hostNode) failsafes() (rows []policy.Failsafe, missing string) {
 	c := h.config()
+	// An API server that ends takes its endpoint away: the last ones stay.
+	if at := &h.state.Cluster.APIServers; len(at.Endpoints) == 0 {
+		at.Endpoints = h.control
+	} else {
+		h.control = at.Endpoints
+	}
 	in := failsafe.Inputs{Config: &c.Failsafe, Cluster: &h.state.Cluster, APIServer: h.apiServer, Pods: h.pods, Ranges: c.ClusterRanges, Resolvers: h.servers}
 	for _, z := range c.Zones {
 		in.Upstreams = append(in.Upstreams, z.To...)
@@ -188,7 +220,7 @@ func hostResolvers(servers []netip.Addr, c failsafe.Config) []netip.Addr {
 	out := slices.Clone(servers)
 	for _, f := range c.Rows {
 		for _, n := range f.Networks {
-			if n.IsSingleIP() && slices.Contains(f.Ports, policy.PortRange{Protocol: policy.UDP, First: dnsPort, Last: dnsPort}) && !slices.Contains(out, n.Addr()) {
+			if f.Out && n.IsSingleIP() && slices.Contains(f.Ports, policy.PortRange{Protocol: policy.UDP, First: dnsPort, Last: dnsPort}) && !slices.Contains(out, n.Addr()) {
 				out = append(out, n.Addr())
 			}
 		}

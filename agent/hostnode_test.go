@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -35,6 +36,7 @@ func row(n *policy.Node, name string) (text string) {
 func TestHostNode(t *testing.T) {
 	var offers []rollout.State
 	var has, servers, resolvers []netip.Addr
+	links := []link.Uplink{{Name: "cni0", Addrs: addrs("10.1.0.1")}, {Name: "eth0", Addrs: addrs("192.0.2.1")}, {Name: "eth1", Addrs: addrs("198.51.100.1"), Default: true}}
 	var fails error
 	parse := func(lines string) *corefile.Config {
 		c, err := corefile.Parse("Corefile", ". {\nforward . 192.0.2.77\n"+lines+"}\n")
@@ -44,7 +46,7 @@ func TestHostNode(t *testing.T) {
 	config := parse("")
 	h := &hostNode{
 		name: "n1", apiServer: "192.0.2.10:6443", config: func() *corefile.Config { return config },
-		read: func() ([]netip.Addr, error) { return slices.Clone(has), fails }, readResolvers: func() ([]netip.Addr, error) { return servers, fails },
+		read: func() ([]netip.Addr, error) { return slices.Clone(has), fails }, uplinks: func() ([]link.Uplink, error) { return links, fails }, readResolvers: func() ([]netip.Addr, error) { return servers, fails },
 		resolvers: func(all []netip.Addr) { resolvers = all },
 		offer:     func(s rollout.State) { offers = append(offers, s) }, log: slog.New(slog.DiscardHandler),
 	}
@@ -57,7 +59,7 @@ func TestHostNode(t *testing.T) {
 		return offers[count-1].Input.Node
 	}
 	state := rollout.State{
-		Cluster: policy.Cluster{Nodes: addrs("192.0.2.1", "192.0.2.2"), Own: &policy.Host{Labels: map[string]string{"role": "edge"}}},
+		Cluster: policy.Cluster{Nodes: addrs("192.0.2.1", "192.0.2.2"), Own: &policy.Host{Labels: map[string]string{"role": "edge"}, Addrs: addrs("192.0.2.1")}},
 		Input: compile.Input{Pods: []policy.Pod{
 			{PodRef: policy.PodRef{Name: "own"}, IPs: addrs("10.1.0.5")}, {PodRef: policy.PodRef{Name: "far"}, NodeName: "n0", IPs: addrs("10.2.0.5")},
 			{PodRef: policy.PodRef{Name: "host"}, HostNetwork: true, IPs: addrs("192.0.2.1")}, {PodRef: policy.PodRef{Name: "done"}, Phase: "Succeeded", IPs: addrs("10.1.0.6")},
@@ -73,7 +75,7 @@ func TestHostNode(t *testing.T) {
 	servers = addrs("192.0.2.53")
 	h.poll()
 	n := expect(2)
-	if n.Name != "n1" || n.Labels["role"] != "edge" || n.Missing != "" || !slices.Equal(n.Addrs, addrs("10.1.0.1", "192.0.2.1")) || !slices.Equal(resolvers, servers) {
+	if n.Name != "n1" || n.Labels["role"] != "edge" || n.Missing != "" || !slices.Equal(n.Addrs, addrs("10.1.0.1", "192.0.2.1")) || !slices.Equal(resolvers, servers) || !slices.Equal(n.Interfaces, []string{"eth0", "eth1"}) {
 		t.Errorf("%+v, resolvers %v", n, resolvers)
 	}
 	for name, want := range map[string]string{"nodes": "192.0.2.1 192.0.2.2", "API server": "192.0.2.10", "pods of this node": "10.1.0.5", "resolvers": "192.0.2.53 192.0.2.77"} {
@@ -83,11 +85,13 @@ func TestHostNode(t *testing.T) {
 	expect(2)
 	h.receive(state)
 	diff.Equal(t, n, expect(3), "the node after an equal one")
-	has = addrs("192.0.2.1")
+	has, links = addrs("192.0.2.1"), links[:2]
 	h.poll()
-	if n = expect(4); !slices.Equal(n.Addrs, addrs("192.0.2.1")) {
-		t.Errorf("addresses %v", n.Addrs)
+	if n = expect(4); !slices.Equal(n.Addrs, addrs("192.0.2.1")) || !slices.Equal(n.Interfaces, []string{"eth0"}) {
+		t.Errorf("addresses %v, interfaces %v", n.Addrs, n.Interfaces)
 	}
+	links = nil // the network is set up anew
+	h.poll()
 	servers = nil // a program that writes the file empties it first
 	h.poll()
 	has, fails = nil, errors.New("the kernel is busy")
@@ -117,6 +121,7 @@ func TestRowsThatGoMissingStay(t *testing.T) {
 	h := &hostNode{
 		name: "n1", apiServer: "api.test:6443", config: func() *corefile.Config { return config },
 		read:          func() ([]netip.Addr, error) { return addrs("192.0.2.1"), nil },
+		uplinks:       func() ([]link.Uplink, error) { return nil, nil },
 		readResolvers: func() ([]netip.Addr, error) { return addrs("192.0.2.53"), nil },
 		resolvers:     func([]netip.Addr) {}, offer: func(s rollout.State) { last = s.Input.Node }, log: slog.New(slog.DiscardHandler),
 	}
@@ -136,6 +141,16 @@ func TestRowsThatGoMissingStay(t *testing.T) {
 	if last.Missing != "" || row(last, "Corefile:3") != "192.0.2.10" {
 		t.Errorf("after the row went: missing %q, rows %+v", last.Missing, last.Failsafes)
 	}
+	h.apiServer = "192.0.2.10:6443"
+	endpoint := func(at ...netip.AddrPort) {
+		h.receive(rollout.State{Cluster: policy.Cluster{APIServers: policy.APIServers{Endpoints: at}}})
+	}
+	endpoint(netip.MustParseAddrPort("192.0.2.11:6443"))
+	endpoint() // an API server that ends takes its address away
+	diff.Equal(t, "192.0.2.10 192.0.2.11", row(last, "API server"), "without an endpoint")
+	diff.Equal(t, "192.0.2.11", row(last, "API server to the kubelet"), "without an endpoint")
+	endpoint(netip.MustParseAddrPort("192.0.2.12:6443"))
+	diff.Equal(t, "192.0.2.10 192.0.2.12", row(last, "API server"), "with another endpoint")
 }
 
 // TestResolversOf: behind a resolver on loopback, the next file counts too.

@@ -59,5 +59,5 @@ func (k *kernel) close() {
 
 // enforcerConfig selects the enforcer's part of the Corefile.
 func enforcerConfig(c *corefile.Config) enforcer.Config {
-	return enforcer.Config{Mark: c.Mark, Candidate: c.Candidate, Hold: c.Hold, Endpoint: c.Bind, FailClosed: c.FailClosed, Resolvers: c.Resolvers()}
+	return enforcer.Config{Mark: c.Mark, Candidate: c.Candidate, Accepted: c.Accepted, Hold: c.Hold, Endpoint: c.Bind, FailClosed: c.FailClosed, Resolvers: c.Resolvers()}
 }

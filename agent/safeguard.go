@@ -8,6 +8,7 @@ import (
 	"github.com/namegate/namegate/agent/safeguard"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // safeguardPeriod is how often the times of unconfirmed policies are compared with the clock, which
@@ -44,8 +45,9 @@ func (a *agent) holdUnconfirmed(ctx context.Context, inForce *policy.Snapshot) {
 // enforcesLate tells whether a view of the node enforces a policy whose time is over.
 func (a *agent) enforcesLate(v *policy.View) bool {
 	turned := a.safeguard.Turned()
-	for r := range v.Rules.Cluster() {
-		if _, is := turned[r.Policy]; is && !r.Standard && !r.Audit {
+	for r := range v.Traffic.All() {
+		name, _ := nnp.Name(r.Policy)
+		if _, is := turned[name]; is && !r.Audit {
 			return true
 		}
 	}

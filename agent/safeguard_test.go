@@ -28,15 +28,15 @@ func TestARollOutThatHangsHoldsNoPolicyBeyondItsTime(t *testing.T) {
 	now := time.Hour
 	a.safeguard = safeguard.New(safeguard.Options{File: filepath.Join(t.TempDir(), "safeguard.json"), Boot: "1",
 		Now: func() time.Duration { return now }, Away: func() time.Duration { return 0 }, Log: a.log})
-	closed := func(name string) *v1alpha1.ClusterFQDNNetworkPolicy {
-		p := policytest.ClusterPolicy(t, name, "{tier: Admin, priority: 1, subject: {nodes: {}}, safeguard: {confirmWithin: 5m}, egress: [{action: Deny}]}")
+	closed := func(name string) *v1alpha1.NodeNetworkPolicy {
+		p := policytest.NodePolicy(t, name, "{nodeSelector: {}, priority: 1, safeguard: {confirmWithin: 5m}, egress: [{action: Deny}]}")
 		p.UID, p.Generation = "u", 1
 		return p
 	}
 	stages := &stages{a}
-	inForce := func(policies ...*v1alpha1.ClusterFQDNNetworkPolicy) *policy.Snapshot {
+	inForce := func(policies ...*v1alpha1.NodeNetworkPolicy) *policy.Snapshot {
 		t.Helper()
-		in := compile.Input{ClusterPolicies: policies, Node: &policy.Node{Name: "n1"}}
+		in := compile.Input{NodePolicies: policies, Node: &policy.Node{Name: "n1", Interfaces: []string{"eth0"}}}
 		a.safeguard.Amend(&in)
 		fatal.If(t, stages.enforce.Prepare(context.Background(), compile.New().Compile(in)))
 		snap, err := stages.Commit(context.Background(), nil)
@@ -76,8 +76,8 @@ func TestUnconfirmedPoliciesAreHeld(t *testing.T) {
 		defer synctest.Wait()
 		defer cancel()
 		go a.rollout.Run(ctx)
-		edge := policytest.ClusterPolicy(t, "edge", "{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny, networks: [192.0.2.0/24]}]}")
-		in := compile.Input{Node: &policy.Node{Name: "node"}, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{edge}, Unconfirmed: map[string]bool{"edge": true}}
+		edge := policytest.NodePolicy(t, "edge", "{nodeSelector: {}, priority: 1, egress: [{action: Deny, networks: [192.0.2.0/24]}]}")
+		in := compile.Input{Node: &policy.Node{Name: "node", Interfaces: []string{"eth0"}}, NodePolicies: []*v1alpha1.NodeNetworkPolicy{edge}, Unconfirmed: map[string]bool{"edge": true}}
 		a.rollout.Offer(rollout.State{Input: in})
 		<-a.rollout.First()
 		go a.keepUnconfirmed(ctx)

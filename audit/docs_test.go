@@ -94,11 +94,13 @@ func documentedLines(t *testing.T) []string {
 	ofNode := &Flow{Time: noon, Pod: policy.NodeRef("node-1"), Address: netip.MustParseAddr("192.0.2.7"), Owner: Owner{Known: true, UID: 42, GID: 65534},
 		Verdict: WouldDeny, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("198.51.100.80:80"),
 		Names:  []FlowName{{Name: policytest.Name("mirror.test"), Asked: noon.Add(-2 * time.Second)}},
-		Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Policy: "workers", Name: "everything else", Path: "spec.egress[1]"}, Count: 1}
+		Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Policy: "nodenetworkpolicy:workers", Name: "everything else", Path: "spec.egress[1]"}, Count: 1}
+	through := &Flow{Time: noon, Pod: policy.NodeRef("node-1"), Address: netip.MustParseAddr("10.244.1.17"), Verdict: Denied, Protocol: policy.TCP, Source: netip.MustParseAddr("203.0.113.9"),
+		Dialled: netip.MustParseAddrPort("10.244.1.17:8080"), Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Traffic: policy.Forwarded, Policy: "nodenetworkpolicy:edge", Name: "rest"}, Count: 1}
 	toPod := &Flow{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Address: netip.MustParseAddr("10.244.1.17"), Workload: "app=cart,tier=front",
 		Verdict: Denied, Protocol: policy.TCP, Source: netip.MustParseAddr("10.244.2.9"), SourcePod: policy.PodRef{Namespace: "lab", Name: "probe"},
 		Dialled: netip.MustParseAddrPort("10.244.1.17:8080"), Reason: ReasonIsolated, Policies: []string{"shop/from-front"}, Count: 1}
-	for _, f := range []*Flow{exampleFlow(t), again, another, bare, byRule, ofNode, toPod} {
+	for _, f := range []*Flow{exampleFlow(t), again, another, bare, byRule, ofNode, through, toPod} {
 		lines = append(lines, string(appendFlow(nil, nodeField("node-1"), f)))
 	}
 	return lines
@@ -200,7 +202,7 @@ func TestSchemaRefuses(t *testing.T) {
 	published, err := audittest.Published()
 	fatal.If(t, err)
 	lines := documentedLines(t)
-	decision, denied, renewed, limited, flow, byRule, toPod := lines[0], lines[3], lines[4], lines[5], lines[7], lines[10], lines[12]
+	decision, denied, renewed, limited, flow, byRule, through, toPod := lines[0], lines[3], lines[4], lines[5], lines[7], lines[10], lines[12], lines[13]
 	for _, c := range []struct {
 		line, old, new string
 		later          bool
@@ -251,6 +253,8 @@ func TestSchemaRefuses(t *testing.T) {
 		{line: flow, old: `"direction":"egress"`, new: `"direction":"ingress"`},
 		{line: flow, old: `"destination"`, new: `"source":{"address":"192.0.2.1"},"destination"`},
 		{line: flow, old: `"reason":"ports"`, new: `"reason":"isolated"`},
+		{line: through, old: `"traffic":"Forwarded"`, new: `"traffic":"All"`},
+		{line: through, old: `"reason":"rule","tier":"Admin","policy":"nodenetworkpolicy:edge","rule":"rest"`, new: `"reason":"isolated"`},
 		{line: toPod, old: `"direction":"ingress"`, new: `"direction":"in"`},
 		{line: toPod, old: `"source":{"address":"10.244.2.9","pod":"lab/probe"},`, new: ``},
 		{line: toPod, old: `"address":"10.244.2.9",`, new: ``},

@@ -80,7 +80,7 @@ type Flow struct {
 	// ReasonRule, no rule of a cluster policy would allow them, but the Namespace tier or a
 	// default.
 	Reason FlowReason
-	// Rule is the rule that decides, with ReasonRule alone.
+	// Rule is the rule that decides, with ReasonRule alone; nil of a rule for nodes that is gone since.
 	Rule *policy.Rule
 	// Policies are the FQDNNetworkPolicies that select the pod, "namespace/name"; where none of these is enforced, and of
 	// connections to it, the NetworkPolicies that isolate it.

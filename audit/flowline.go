@@ -36,6 +36,9 @@ func appendFlow(b []byte, node string, f *Flow) []byte {
 	b = appendList(b, "names", f.Names, never, appendFlowName)
 	b = appendWord(b, "reason", string(f.Reason))
 	b = appendRule(b, f.Rule)
+	if f.Rule != nil && f.Pod.Namespace == "" {
+		b = appendWord(b, "traffic", f.Rule.Traffic.String())
+	}
 	b = appendList(b, "policies", f.Policies[:min(len(f.Policies), maxListed)], never, func(b []byte, p *string) []byte { return appendString(b, *p) })
 	b = append(b, `,"count":`...)
 	b = strconv.AppendUint(b, f.Count, 10)

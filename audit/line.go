@@ -37,8 +37,10 @@ type Line struct {
 	Renewed   string        `json:"renewed,omitempty"`
 	Limit     string        `json:"limit,omitempty"`
 
-	// Of flows. Direction is Ingress for connections to the pod, which have a Source.
+	// Of flows. Direction is Ingress for connections to the pod or the node, which have a Source. Traffic is of the rule of
+	// a policy for nodes.
 	Direction   string           `json:"direction,omitempty"`
+	Traffic     string           `json:"traffic,omitempty"`
 	Source      *LineSource      `json:"source,omitempty"`
 	Destination *LineDestination `json:"destination,omitempty"`
 	Names       []LineName       `json:"names,omitempty"`

@@ -5,7 +5,7 @@ import (
 	"github.com/namegate/namegate/policy/failsafe"
 )
 
-// Failsafes are the destinations that a node reaches whatever its policies say.
+// Failsafes are what leaves and what reaches a node whatever its policies say.
 type Failsafes struct {
 	Rows []Failsafe `json:"rows"`
 	// Missing tells which are not known, "" for none. Until they are, the node accepts no policies.
@@ -14,23 +14,25 @@ type Failsafes struct {
 
 // Failsafe is a row of them.
 type Failsafe struct {
-	Row          string   `json:"row"`
-	Destinations []string `json:"destinations"`
-	Ports        string   `json:"ports"`
+	Row string `json:"row"`
+	// Direction is "to" for what leaves, "from" for what arrives, or "to and from".
+	Direction string   `json:"direction"`
+	Addresses []string `json:"addresses"`
+	Ports     string   `json:"ports"`
 	// Yields: a rule in force that lists an address among its networks, pods or nodes decides instead.
 	Yields bool `json:"yields,omitempty"`
 }
 
-// shownDestinations is how many destinations of a row are printed for people.
-const shownDestinations = 8
+// shownAddresses is how many addresses of a row are printed for people.
+const shownAddresses = 8
 
-// String returns "ROW: PORTS to DESTINATIONS".
+// String returns "ROW: PORTS DIRECTION ADDRESSES".
 func (f Failsafe) String() string {
-	to := Listed(f.Destinations, shownDestinations)
+	text := f.Row + ": " + f.Ports + " " + f.Direction + " " + Listed(f.Addresses, shownAddresses)
 	if f.Yields {
-		to += ", unless a rule lists the address"
+		text += ", unless a rule lists the address"
 	}
-	return f.Row + ": " + f.Ports + " to " + to
+	return text
 }
 
 // FailsafesOf returns the failsafes of a node, nil for nil.
@@ -38,16 +40,22 @@ func FailsafesOf(n *policy.Node) *Failsafes {
 	if n == nil {
 		return nil
 	}
-	out := &Failsafes{Rows: []Failsafe{{Row: "always", Destinations: []string{failsafe.Always}, Ports: "every protocol"}}, Missing: n.Missing}
+	out := &Failsafes{Rows: []Failsafe{{Row: "always", Direction: "to and from", Addresses: []string{failsafe.Always}, Ports: "every protocol"}}, Missing: n.Missing}
 	for i := range n.Failsafes {
 		f := &n.Failsafes[i]
-		row := Failsafe{Row: f.Name, Ports: f.PortText(), Yields: f.Yields}
+		row := Failsafe{Row: f.Name, Direction: "to", Ports: f.PortText(), Yields: f.Yields}
+		switch {
+		case f.In && f.Out:
+			row.Direction = "to and from"
+		case f.In:
+			row.Direction = "from"
+		}
 		for _, n := range f.Networks {
 			text := n.String()
 			if n.IsSingleIP() {
 				text = n.Addr().String()
 			}
-			row.Destinations = append(row.Destinations, text)
+			row.Addresses = append(row.Addresses, text)
 		}
 		out.Rows = append(out.Rows, row)
 	}

@@ -59,17 +59,18 @@ type GrantRows struct {
 // PolicyRow is a policy with names: an FQDNNetworkPolicy, or a cluster policy that selects a pod of
 // the node or the node itself.
 type PolicyRow struct {
-	// ID is how lines of the audit log name it: "namespace/name", of a cluster policy its name, and
-	// "clusternetworkpolicy:" and the name of a ClusterNetworkPolicy.
+	// ID is how lines of the audit log name it: "namespace/name", of a cluster policy its name, behind
+	// "clusternetworkpolicy:" for a ClusterNetworkPolicy and "nodenetworkpolicy:" for a NodeNetworkPolicy.
 	ID          string `json:"id"`
 	Kind        string `json:"kind"`
 	Namespace   string `json:"namespace,omitempty"` // "" of cluster policies
 	Name        string `json:"name"`
 	Tier        string `json:"tier"`
-	Enforcement string `json:"enforcement"` // as it is in force on the node
+	Enforcement string `json:"enforcement"`       // as it is in force on the node
+	Traffic     string `json:"traffic,omitempty"` // of a policy for nodes
 	// Problems are those that the agent found.
 	Problems []PolicyProblem `json:"conditions"`
-	// Selected counts pods of the node that the caller may see and, of cluster policies, the node.
+	// Selected counts pods of the node that the caller may see, or of a policy for nodes the node.
 	Selected int           `json:"selected"`
 	Matches  []PolicyMatch `json:"matches"`
 }

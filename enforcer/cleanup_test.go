@@ -253,8 +253,9 @@ func TestStartRefusesATakenBit(t *testing.T) {
 func TestNewRefusesInvalidConfigurations(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []Config{
-		{Mark: 0, Candidate: 0x20}, {Mark: 0x41, Candidate: 0x20}, {Mark: 0x40}, {Mark: 0x40, Candidate: 0x60}, {Mark: 0x40, Candidate: 0x40},
-		{Mark: 0x40, Candidate: 0x20, Hold: -1}, {Mark: 0x40, Candidate: 0x20, Hold: 1 << 60},
+		{Mark: 0, Candidate: 0x20, Accepted: 1}, {Mark: 0x41, Candidate: 0x20, Accepted: 2}, {Mark: 0x40, Accepted: 1}, {Mark: 0x40, Candidate: 0x60, Accepted: 1},
+		{Mark: 0x40, Candidate: 0x40, Accepted: 1}, {Mark: 0x40, Candidate: 0x20}, {Mark: 0x40, Candidate: 0x20, Accepted: 0x20},
+		{Mark: 0x40, Candidate: 0x20, Accepted: 1, Hold: -1}, {Mark: 0x40, Candidate: 0x20, Accepted: 1, Hold: 1 << 60},
 	} {
 		if _, err := New(cfg, Kernel{}, nil, nil); err == nil {
 			t.Errorf("New takes %+v", cfg)

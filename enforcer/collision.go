@@ -33,7 +33,7 @@ func (e *Enforcer) recoverPlanes(ctx context.Context) (isolated []netip.Addr, er
 // checkMark refuses mark bits that a rule of another program's nft tables uses, but for those that are read.
 func (e *Enforcer) checkMark(read func(nft.ID) bool) error {
 	e.unread = nil
-	for _, bit := range []uint32{e.cfg.Mark, e.cfg.Candidate} {
+	for _, bit := range e.cfg.bits() {
 		rule, unread, err := e.k.Tables.MarkUse(bit, read)
 		if err != nil {
 			return err

@@ -40,6 +40,9 @@ const DefaultMark = 0x40
 // DefaultCandidate is the bit of candidates where nothing else is configured.
 const DefaultCandidate = 0x20
 
+// DefaultAccepted is the bit of packets that rules of the node accept before translation where nothing else is configured.
+const DefaultAccepted = 0x10
+
 // DefaultHold is how much longer than its deadline the kernel keeps a grant, so
 // that grants outlive an agent that is away.
 const DefaultHold = 10 * time.Minute
@@ -49,6 +52,9 @@ type Config struct {
 	// Mark is one bit of connection marks, which admits a connection. Candidate is another,
 	// of packet and connection marks, by which the dataplane tells the judge what it allows.
 	Mark, Candidate uint32
+	// Accepted is a third, of packet marks alone, by which rules of the node for traffic before translation tell the later
+	// ones what they accept.
+	Accepted uint32
 	// Hold is the outage hold.
 	Hold time.Duration
 	// Endpoint are the virtual addresses that pods may be pointed at.
@@ -68,6 +74,9 @@ type Config struct {
 	// Reprepare has the caller prepare and commit its last snapshot again.
 	Reprepare func()
 }
+
+// bits are those of marks.
+func (c *Config) bits() []uint32 { return []uint32{c.Mark, c.Candidate, c.Accepted} }
 
 // Kernel is everything the enforcer writes to and reads from.
 type Kernel struct {
@@ -134,13 +143,13 @@ type Enforcer struct {
 // New returns an enforcer that has touched nothing yet. now may be nil for the
 // real clock; the monotonic time of any other is counted since 1970.
 func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforcer, error) {
-	for _, bit := range []uint32{cfg.Mark, cfg.Candidate} {
+	for _, bit := range cfg.bits() {
 		if bit == 0 || bit&(bit-1) != 0 {
 			return nil, fmt.Errorf("mark %#x is not one bit; write one, as in 0x40", bit)
 		}
 	}
-	if cfg.Mark == cfg.Candidate {
-		return nil, fmt.Errorf("mark %#x is of candidates too; choose another bit for one of the two", cfg.Mark)
+	if bits := slices.Compact(slices.Sorted(slices.Values(cfg.bits()))); len(bits) < len(cfg.bits()) {
+		return nil, fmt.Errorf("marks %#x have one bit twice; choose three", cfg.bits())
 	}
 	if cfg.Hold < 0 || cfg.Hold > 24*time.Hour {
 		return nil, fmt.Errorf("hold %v is not between 0 and 24h", cfg.Hold)
@@ -181,7 +190,7 @@ const tablesSetMax = 4096
 
 // own makes the dataplane, the grants that it holds and the queue of rechecks.
 func (e *Enforcer) own(clock grants.Clock) {
-	e.owner = dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.Coexisting}
+	e.owner = dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Accepted: e.cfg.Accepted, Now: e.now, Log: e.log, Coexisting: e.Coexisting}
 	e.plane = &switching{Interface: e.k.Dataplane(e.owner)}
 	if e.k.Entries == nil {
 		e.k.Entries = e.k.Tables.Store

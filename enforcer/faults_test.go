@@ -19,6 +19,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // busy is a node in the midst of its life and the change that comes next: a pod
@@ -249,8 +250,8 @@ func TestFailedFirstRollOutKeepsTheNodesRules(t *testing.T) {
 			w := newWorldOn(t, plane)
 			compiled := func(allow *v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
 				return w.compiler.Compile(compile.Input{
-					Pods: []policy.Pod{pod("web", "10.1.0.5", "allow")}, Policies: []*v1alpha1.FQDNNetworkPolicy{allow}, Node: &policy.Node{Name: "n1"},
-					ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{clusterPolicy(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}")},
+					Pods: []policy.Pod{pod("web", "10.1.0.5", "allow")}, Policies: []*v1alpha1.FQDNNetworkPolicy{allow}, Node: &policy.Node{Name: "n1", Interfaces: []string{"eth0"}},
+					NodePolicies: []*v1alpha1.NodeNetworkPolicy{policytest.NodePolicy(t, "nodes", "{nodeSelector: {}, priority: 1, egress: [{action: Deny}]}")},
 				})
 			}
 			fatal.If(t, w.rollOut(compiled(pol("allow", "tcp/443 www.example.org"))))
@@ -260,7 +261,7 @@ func TestFailedFirstRollOutKeepsTheNodesRules(t *testing.T) {
 			if errors.Is(f.err, errInjected) {
 				failed++
 			}
-			if f.inet.Table.Chains["node-output"] == nil || !strings.Contains(f.inet.Dump(), "goto node-rejected") {
+			if f.inet.Table.Chains["node-output"] == nil || !strings.Contains(f.inet.Dump(), "goto node-output-rejected") {
 				t.Errorf("%s, and the node has no rules", f.when)
 			}
 		})

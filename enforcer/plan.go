@@ -55,7 +55,7 @@ func (e *Enforcer) tablesInForce() layout.InForce { return layout.InForce{Tables
 func (e *Enforcer) mode() layout.Mode {
 	_, inTables := e.plane.Interface.(dataplane.InTables)
 	other := e.plane.counts.Load()
-	return layout.Mode{Bits: layout.Bits{Admitted: e.cfg.Mark, Candidate: e.cfg.Candidate}, Candidates: !inTables || other, HasGrants: inTables || other}
+	return layout.Mode{Bits: layout.Bits{Admitted: e.cfg.Mark, Candidate: e.cfg.Candidate, Accepted: e.cfg.Accepted}, Candidates: !inTables || other, HasGrants: inTables || other}
 }
 
 // state returns what the dataplane is to hold.

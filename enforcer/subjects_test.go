@@ -21,6 +21,7 @@ import (
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // refusing refuses entries of one subject.
@@ -312,10 +313,10 @@ func TestEntriesThatAreNotRecovered(t *testing.T) {
 func TestAConnectionOfTheNodeIsUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cluster := clusterPolicy(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Accept, matches: [{name: www.test}], ports: [{protocol: TCP, port: 443}]}, {action: Deny}]}")
+	nodes := policytest.NodePolicy(t, "nodes", "{nodeSelector: {}, priority: 1, egress: [{action: Accept, matches: [{name: www.test}], ports: [{protocol: TCP, port: 443}]}, {action: Deny}]}")
 	var inUse []policy.NameInUse
 	w.e.grants.OnInUse(func(names []policy.NameInUse) { inUse = append(inUse, names...) })
-	s := compile.New().Compile(compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}, Node: &policy.Node{Name: "n1", Addrs: addrs("198.51.100.1 2001:db8::100")}})
+	s := compile.New().Compile(compile.Input{NodePolicies: []*v1alpha1.NodeNetworkPolicy{nodes}, Node: &policy.Node{Name: "n1", Interfaces: []string{"eth0"}, Addrs: addrs("198.51.100.1 2001:db8::100")}})
 	fatal.If(t, w.rollOut(s))
 	node := policy.NodeRef("n1")
 	gs := w.grants(s, node, "www.test", 60, "192.0.2.1 192.0.2.2 192.0.2.3 2001:db8::1")

@@ -41,11 +41,11 @@ func (p *peering) withOrdered(s *policy.Snapshot) *policy.Snapshot {
 	if p.node != nil {
 		v := policy.View{
 			Pod: policy.Pod{PodRef: policy.NodeRef(p.node.Name), IPs: policy.NodeSubjects}, Node: p.node,
-			Index: policy.NewIndex(nil, 0), Rules: policytest.Rules(p.nodeRules...), Cluster: []*policy.Index{policy.NewIndex(p.nodeRules, 0)},
+			Index: policy.NewIndex(nil, 0), Traffic: trafficOf(p.nodeRules), Cluster: []*policy.Index{policy.NewIndex(p.nodeRules, 0)},
 		}
+		v.Rules.Admin = v.Traffic.Local.Egress
 		if p.confirmed != nil {
-			rest := policytest.Rules(p.confirmed...)
-			v.Confirmed = &rest
+			v.Confirmed = trafficOf(p.confirmed)
 		}
 		views = append(views, &v)
 	}

@@ -93,7 +93,7 @@ func newNode(t testing.TB) *world {
 	w.bridge = knftables.NewFake(knftables.BridgeFamily, layout.TableName)
 	w.net = knftables.NewFake(knftables.InetFamily, layout.NetTableName)
 	w.seams, w.plane = &seams{w: w}, iptablesPlane
-	w.cfg = Config{Mark: DefaultMark, Candidate: DefaultCandidate, Hold: DefaultHold, Endpoint: []netip.Addr{endpoint4, endpoint6}, Resolvers: []netip.Addr{dns4, dns6}, Reprepare: func() { w.reprepare = true }}
+	w.cfg = Config{Mark: DefaultMark, Candidate: DefaultCandidate, Accepted: DefaultAccepted, Hold: DefaultHold, Endpoint: []netip.Addr{endpoint4, endpoint6}, Resolvers: []netip.Addr{dns4, dns6}, Reprepare: func() { w.reprepare = true }}
 	return w
 }
 

@@ -23,8 +23,8 @@ func Acceptance(problems []Problem) (accepted bool, reason, message string) {
 	accepted, reason = true, ReasonPartiallyInvalid
 	var texts []string
 	for i, p := range problems {
-		if p.Reason == ReasonInvalid {
-			accepted, reason = false, ReasonInvalid
+		if p.invalidates() {
+			accepted, reason = false, p.Reason
 		}
 		switch {
 		case i < most && p.Path == "":
@@ -52,6 +52,11 @@ func AddProblem(list []Problem, object, reason, path, format string, args ...any
 	return append(list, Problem{Object: object, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
+// invalidates tells whether a policy with the problem selects nothing.
+func (p *Problem) invalidates() bool {
+	return p.Reason == ReasonInvalid || p.Reason == ReasonNotEnabled
+}
+
 // Invalidate tells whether a policy with these problems selects nothing. Each problem of that
 // kind then names the rules in force that deny or pass: what they close is open.
 func Invalidate(problems []Problem, rules ...*Rule) (invalid bool) {
@@ -67,7 +72,7 @@ func Invalidate(problems []Problem, rules ...*Rule) (invalid bool) {
 		open += fmt.Sprintf(" and %d more", n)
 	}
 	for i := range problems {
-		if p := &problems[i]; p.Reason == ReasonInvalid {
+		if p := &problems[i]; p.invalidates() {
 			invalid, p.Opens = true, open != ""
 			if p.Opens {
 				p.Message += ", which leaves open what these rules close: " + open

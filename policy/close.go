@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,8 +31,8 @@ func (s *Snapshot) Close(why map[PodRef]map[RuleID]string) *Snapshot {
 // clusterObject names the cluster policy of a rule as the readers of its kind do, so that it is hidden from those
 // who may not read the kind.
 func clusterObject(r *Rule) string {
-	if r.Standard {
-		return "clusternetworkpolicy " + strings.TrimPrefix(r.Policy, "clusternetworkpolicy:")
+	if kind, name, of := strings.Cut(r.Policy, ":"); of {
+		return kind + " " + name
 	}
 	return "clusterpolicy " + r.Policy
 }
@@ -44,25 +45,27 @@ func (v *View) close(rules map[RuleID]string, each func(*Rule)) *View {
 	if closed.closed == nil {
 		closed.closed = map[RuleID]bool{}
 	}
-	replace := func(of *Rules, each func(*Rule)) {
-		for _, list := range []*[]*Rule{&of.Admin, &of.Baseline} {
-			*list = slices.Clone(*list)
-			for i, r := range *list {
-				if _, is := rules[r.ID]; r.ID != "" && is {
-					each(r)
-					(*list)[i] = r.close()
-				}
-			}
+	as := map[*Rule]*Rule{} // lists of the node share rules
+	for r := range v.Rules.Cluster() {
+		if _, is := rules[r.ID]; r.ID != "" && is {
+			closed.closed[r.ID], as[r] = true, r.close()
+			each(r)
 		}
 	}
-	replace(&closed.Rules, func(r *Rule) {
-		closed.closed[r.ID] = true
-		each(r)
-	})
-	if v.Confirmed != nil {
-		confirmed := *v.Confirmed
-		replace(&confirmed, func(*Rule) {})
-		closed.Confirmed = &confirmed
+	replace := func(list []*Rule) []*Rule {
+		out := slices.Clone(list)
+		for i, r := range out {
+			out[i] = cmp.Or(as[r], r)
+		}
+		return out
+	}
+	closed.Rules.Admin, closed.Rules.Baseline = replace(v.Rules.Admin), replace(v.Rules.Baseline)
+	for _, of := range []**TrafficRules{&closed.Traffic, &closed.Confirmed} {
+		if *of != nil {
+			traffic := **of
+			traffic.Local.Egress = replace(traffic.Local.Egress)
+			*of = &traffic
+		}
 	}
 	return &closed
 }

@@ -51,6 +51,7 @@ type Cluster struct {
 // Host is a Node object.
 type Host struct {
 	Labels     map[string]string
+	Addrs      []netip.Addr // of its status
 	ProviderID string
 }
 

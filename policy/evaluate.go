@@ -26,26 +26,31 @@ type Flow struct {
 	Exempt bool
 	// Would evaluates the view as if its Audit policies enforced.
 	Would bool
-	// Source is the address that a connection comes from when it reaches its pod, before masquerading.
-	// FromNode: a process of the pod's node began it. Both are of EvaluateIngress.
+	// Source is the address that a connection comes from when it reaches its pod, or the node, before
+	// masquerading. FromNode: a process of the pod's node began it, for EvaluateIngress.
 	Source   netip.Addr
 	FromNode bool
+	// In and Out are the names of the interfaces by which it comes to the node and leaves it, for EvaluateNode. A flow
+	// that begins at a socket of the node has no In; without an Out too, rules of every interface count.
+	In, Out string
 	// open: the connection was admitted, as for Keeps.
 	open bool
 }
 
 // Evaluate tells whether a view allows a flow, and by which rule: nil for a default, and
 // if no rule is asked. The snapshot has the peer sets of the view. It is the one
-// evaluation of connections: the kernel's rules have to agree with it.
+// evaluation of connections: the kernel's rules have to agree with it. Of a view of the node it is about what its sockets
+// send alone.
 func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
-	if v == nil {
+	if v == nil || v.Node != nil && f.Exempt {
 		return true, nil
+	}
+	if v.Node != nil {
+		a, r := v.asked(nodeStep{traffic: Local}, in, f)
+		return a != Deny, r
 	}
 	t := v.tiers(f.Would)
-	if t.empty || f.Exempt || f.Implied && v.Node == nil && v.impliesDNS(f.Would) || v.has(f.Dialled.Addr()) && v.has(f.Reached.Addr()) {
-		return true, nil
-	}
-	if v.Node != nil && v.exempts(f, in) {
+	if t.empty || f.Exempt || f.Implied && v.impliesDNS(f.Would) || v.has(f.Dialled.Addr()) && v.has(f.Reached.Addr()) {
 		return true, nil
 	}
 	if a, r := f.ordered(v.Rules.Admin, in); a != Pass {

@@ -8,11 +8,13 @@ import (
 	"strings"
 )
 
-// Failsafe is a row of the table of failsafes: destinations that a node reaches whatever the rules of
-// its policies are.
+// Failsafe is a row of the table of failsafes: what leaves and what reaches a node whatever the rules of its
+// policies are.
 type Failsafe struct {
 	// Name tells the row from others for people. Name and Ports are of one row alone.
 	Name string
+	// In: sources of what arrives. Out: destinations of what leaves.
+	In, Out bool
 	// Networks are masked, sorted, and each there once; an IPv4 network is not mapped.
 	Networks []netip.Prefix
 	// Ports are nil for every protocol. A protocol without ports has 0 to 65535.
@@ -22,7 +24,7 @@ type Failsafe struct {
 	Yields bool
 }
 
-// Contains tells whether the destination of a flow is one of them. A protocol without ports is
+// Contains tells whether the other end of a flow, with the port that is dialled, is one of them. A protocol without ports is
 // asked for with port 0.
 func (f *Failsafe) Contains(p Protocol, to netip.AddrPort) bool {
 	a := CleanAddr(to.Addr())
@@ -36,7 +38,7 @@ func (f *Failsafe) HasPort(p Protocol, port uint16) bool {
 
 // Same tells whether two rows are equal.
 func (f *Failsafe) Same(o *Failsafe) bool {
-	return f.Name == o.Name && f.Yields == o.Yields && slices.Equal(f.Ports, o.Ports) && slices.Equal(f.Networks, o.Networks)
+	return f.Name == o.Name && f.In == o.In && f.Out == o.Out && f.Yields == o.Yields && slices.Equal(f.Ports, o.Ports) && slices.Equal(f.Networks, o.Networks)
 }
 
 // IPIP and ESP are protocols without ports that overlay networks use between nodes.

@@ -50,7 +50,7 @@ func TestFailsafesComeFirst(t *testing.T) {
 	deny := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort}
 	v := &policy.View{Pod: policy.Pod{PodRef: policy.NodeRef("n1"), IPs: policy.NodeSubjects}, Rules: policy.Rules{Admin: []*policy.Rule{deny}}, Node: &policy.Node{
 		Addrs:     []netip.Addr{netip.MustParseAddr("192.0.2.1")},
-		Failsafes: []policy.Failsafe{{Networks: networks("198.51.100.0/24"), Ports: []policy.PortRange{{Protocol: policy.TCP, First: 443, Last: 443}}}},
+		Failsafes: []policy.Failsafe{{Out: true, Networks: networks("198.51.100.0/24"), Ports: []policy.PortRange{{Protocol: policy.TCP, First: 443, Last: 443}}}},
 	}}
 	for _, c := range []struct {
 		dialled, reached string
@@ -77,7 +77,7 @@ func TestWideNetworksListNothing(t *testing.T) {
 	for network, want := range map[string]bool{"0.0.0.0/0": true, "8.0.0.0/6": true, "10.0.0.0/8": false, "10.1.0.0/16": false, "10.1.2.3/32": false} {
 		set := &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "n"}, Networks: []netip.Prefix{netip.MustParsePrefix(network)}}
 		v := &policy.View{Pod: policy.Pod{PodRef: policy.NodeRef("n1"), IPs: policy.NodeSubjects}, Rules: policy.Rules{Admin: []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Peer: set.Peer}}},
-			Node: &policy.Node{Failsafes: []policy.Failsafe{{Networks: networks("10.1.0.0/16"), Yields: true}}}}
+			Node: &policy.Node{Failsafes: []policy.Failsafe{{Out: true, Networks: networks("10.1.0.0/16"), Yields: true}}}}
 		at := netip.MustParseAddrPort("10.1.2.3:443")
 		if got, _ := policy.Evaluate(v, &policy.Snapshot{PeerSets: []*policy.PeerSet{set}}, &policy.Flow{Protocol: policy.TCP, Dialled: at, Reached: at}); got != want {
 			t.Errorf("Deny of %s: %t", network, got)
@@ -93,8 +93,10 @@ func TestFailsafesYield(t *testing.T) {
 	in := &policy.Snapshot{PeerSets: []*policy.PeerSet{listed, named}}
 	rules := func(audit bool) policy.Rules {
 		return policy.Rules{
-			Admin:    []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/80", Peer: listed.Peer, Audit: audit}, {Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Peer: named.Peer, Audit: audit}},
-			Baseline: []*policy.Rule{{Tier: policy.Baseline, Action: policy.Deny, Ports: policy.AnyPort}},
+			Admin: []*policy.Rule{
+				{Action: policy.Deny, Ports: "tcp/80", Peer: listed.Peer, Audit: audit}, {Action: policy.Deny, Ports: policy.AnyPort, Peer: named.Peer, Audit: audit},
+				{Action: policy.Deny, Ports: policy.AnyPort},
+			},
 		}
 	}
 	for _, c := range []struct {
@@ -112,7 +114,7 @@ func TestFailsafesYield(t *testing.T) {
 		{true, true, true, "10.1.2.3:80", false},
 	} {
 		v := &policy.View{Pod: policy.Pod{PodRef: policy.NodeRef("n1"), IPs: policy.NodeSubjects}, Rules: rules(c.audit), Node: &policy.Node{
-			Failsafes: []policy.Failsafe{{Networks: networks("10.1.0.0/16"), Yields: c.yields}},
+			Failsafes: []policy.Failsafe{{Out: true, Networks: networks("10.1.0.0/16"), Yields: c.yields}},
 		}}
 		at := netip.MustParseAddrPort(c.to)
 		if got, _ := policy.Evaluate(v, in, &policy.Flow{Protocol: policy.TCP, Dialled: at, Reached: at, Would: c.would}); got != c.want {

@@ -54,6 +54,10 @@ type Rule struct {
 	// Ingress: of connections to the pod. Peer is the source then.
 	Ingress bool
 	Action  Action
+	// Traffic is what a rule for the node is about. Interfaces are the names of the interfaces by which its packets
+	// arrive, or leave: of a name that ends with "*" those that begin so. nil are the Interfaces of the Node.
+	Traffic    Traffic
+	Interfaces []string
 	// Peer is the destination of the rule. With PeerNames it is the addresses of the
 	// names of Matches, as dialled; else it is the actual destination, behind a Service
 	// the pod.

@@ -23,6 +23,8 @@ type Problem struct {
 const (
 	// ReasonInvalid: the policy selects no pod until it is corrected.
 	ReasonInvalid = "Invalid"
+	// ReasonNotEnabled: the agents do not enforce policies for nodes.
+	ReasonNotEnabled = "NotEnabled"
 	// ReasonPartiallyInvalid: a part of the policy works not; the rest does.
 	ReasonPartiallyInvalid = "PartiallyInvalid"
 	// ReasonNoRoom: a rule is beyond a limit of all policies together.
@@ -37,6 +39,9 @@ const (
 	// ReasonFailsafesUnknown: a policy selects a node whose failsafes are not all known, and is not
 	// accepted there.
 	ReasonFailsafesUnknown = "FailsafesUnknown"
+	// ReasonInterfacesUnknown: a policy without interfaces selects a node whose own are not known, and is
+	// not accepted there.
+	ReasonInterfacesUnknown = "InterfacesUnknown"
 	// ReasonTurnedToAudit: the safeguard of a policy ended its enforcement on the node.
 	ReasonTurnedToAudit = "TurnedToAudit"
 	// ReasonAddressInvalid: the pod claims an address that no pod can have.

@@ -15,10 +15,18 @@ type Step struct {
 
 // Steps returns the rules that match a flow on some port, in the order in which Evaluate
 // asks them. Port 0 of the flow asks for every port of its protocol, and with AnyProtocol of
-// every protocol. Where the address that is reached is not known, rules with peers may match.
+// every protocol. Where the address that is reached is not known, rules with peers may match. Of a view of the node they
+// are the rules that EvaluateNode asks.
 func Steps(v *View, in *Snapshot, f *Flow) (steps []Step) {
-	if v == nil {
+	switch {
+	case v == nil:
 		return nil
+	case v.Node != nil && v.Traffic != nil:
+		for _, s := range f.nodeSteps() {
+			at, rules := v.list(s, in, f)
+			steps = append(steps, at.steps(rules, in)...)
+		}
+		return steps
 	}
 	second := v.Rules.Baseline
 	if v.tiers(f.Would).isolated {
@@ -96,7 +104,7 @@ func (f *Flow) ports(r *Rule, in *Snapshot) PortSet {
 // https://www.iana.org/assignments/protocol-numbers.
 const unnamed Protocol = 255
 
-// Flows yields a flow for each range of ports on which Evaluate says the same, of all
+// Flows yields a flow for each range of ports on which EvaluateAny says the same, of all
 // that f asks for as Steps has it. The ports of earlier steps come first.
 func Flows(v *View, in *Snapshot, f Flow) iter.Seq[*Flow] {
 	return func(yield func(*Flow) bool) {
@@ -146,12 +154,16 @@ func (f *Flow) begins(steps []Step) (out []PortRange) {
 	return out
 }
 
-// EvaluateAny is Evaluate for the ports that a flow asks for as Steps has it: one that is
+// EvaluateAny is Evaluate, or EvaluateNode of a view of the node, for the ports that a flow asks for as Steps has it: one that is
 // allowed is enough. by is the rule of the first that is, else of the first that is denied
 // by a rule.
 func EvaluateAny(v *View, in *Snapshot, f Flow) (allowed bool, by *Rule) {
+	evaluate := Evaluate
+	if v != nil && v.Node != nil {
+		evaluate = EvaluateNode
+	}
 	for g := range Flows(v, in, f) {
-		ok, r := Evaluate(v, in, g)
+		ok, r := evaluate(v, in, g)
 		if ok {
 			return true, r
 		}

@@ -55,7 +55,10 @@ type View struct {
 	Pod Pod
 	// Node is set in the view of the node itself. Then Pod is NodeRef with the addresses
 	// NodeSubjects, and there is no Namespace tier.
-	Node      *Node
+	Node *Node
+	// Traffic are all rules of a view of the node. Those for egress of Local are Rules.Admin too: of them
+	// alone names are decided.
+	Traffic   *TrafficRules
 	Enforced  bool      // at least one enforcing policy selects the pod: it is default-deny
 	Denied    Denied    // the strictest of the enforcing policies
 	Unmatched Unmatched // the strictest of the enforcing policies
@@ -64,9 +67,9 @@ type View struct {
 	// Limits are the strictest of the enforcing policies, the others those of the cluster policies.
 	Limits, AdminLimits, BaselineLimits DNSLimits
 	Rules                               Rules
-	// Confirmed are the rules in order of a view of the node without those of policies whose
-	// safeguard waits for confirmation; nil if none waits.
-	Confirmed *Rules
+	// Confirmed are the rules of Traffic without those of policies whose safeguard waits for confirmation; nil if none
+	// waits.
+	Confirmed *TrafficRules
 	Index     *Index   // of the rules of the Namespace tier; nil: no name matches
 	Cluster   []*Index // of the rules of cluster policies; views with the same of these share it
 	Policies  []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
@@ -140,17 +143,21 @@ func (v *View) PeerRules() []*Rule {
 	return nil
 }
 
-// ClusterPolicies returns the cluster policies with rules for the pod, in either direction, each once.
+// ClusterPolicies returns the cluster policies with rules for the pod or the node, in either direction, each once.
 func (v *View) ClusterPolicies() (ids []string) {
 	for r := range v.Rules.Cluster() {
 		if n := len(ids); n == 0 || ids[n-1] != r.Policy {
 			ids = append(ids, r.Policy)
 		}
 	}
-	if v.Ingress == nil {
-		return ids
+	more := func(func(*Rule) bool) {}
+	switch {
+	case v.Ingress != nil:
+		more = v.Ingress.Cluster()
+	case v.Traffic != nil:
+		more = v.Traffic.All()
 	}
-	for r := range v.Ingress.Cluster() {
+	for r := range more {
 		if !slices.Contains(ids, r.Policy) {
 			ids = append(ids, r.Policy)
 		}

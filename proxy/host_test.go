@@ -27,7 +27,7 @@ var (
 	hostServing           = map[netip.Addr]netip.Addr{mustAddr("169.254.20.70"): firstHost, mustAddr("169.254.20.71"): secondHost}
 )
 
-// hostLab is a lab whose node a cluster policy selects, with two resolvers of the host.
+// hostLab is a lab whose node a policy selects, with two resolvers of the host.
 type hostLab struct {
 	*lab
 	hosts map[netip.Addr]*memory
@@ -38,9 +38,8 @@ var hostConfig = strings.Replace(labConfig, "forward . 198.51.100.53", "forward 
 const hostPolicy = `
 metadata: {name: host}
 spec:
-  tier: Admin
+  nodeSelector: {}
   priority: 1
-  subject: {nodes: {}}
   egress:
   - {action: Accept, matches: [{name: www.example.org}, {pattern: "*.corp.test"}], ports: [{protocol: TCP, port: 443}]}
   - {action: Deny, matches: [{pattern: "**.denied.test"}]}
@@ -79,11 +78,11 @@ func (l *hostLab) setHost(h Host) {
 // publish compiles a policy for a node.
 func (l *hostLab) publish(text string) {
 	l.t.Helper()
-	var p v1alpha1.ClusterFQDNNetworkPolicy
+	var p v1alpha1.NodeNetworkPolicy
 	fatal.If(l.t, yaml.UnmarshalStrict([]byte(text), &p))
 	l.s.Publish(compile.New().Compile(compile.Input{
 		Policies: policiesOf(l.t, labPolicies), Namespaces: map[string]map[string]string{"shop": {}}, Pods: labPods,
-		ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{&p}, Node: &policy.Node{Name: "n1"},
+		NodePolicies: []*v1alpha1.NodeNetworkPolicy{&p}, Node: &policy.Node{Name: "n1", Interfaces: []string{"eth0"}},
 	}))
 }
 

@@ -14,8 +14,10 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 func aClusterPolicy(subject v1alpha1.ClusterSubject) *v1alpha1.ClusterFQDNNetworkPolicy {
@@ -43,9 +45,8 @@ func TestClusterConditions(t *testing.T) {
 		"whole":  {aClusterPolicy(every), [2]string{"True Accepted", enforced}, "every part of the policy works"},
 		"broken": {broken, [2]string{"True PartiallyInvalid", enforced}, "until then the rule denies every connection"},
 		"audit":  {audit, [2]string{"True Accepted", "False Audit"}, "every part of the policy works"},
-		"nodes":  {aClusterPolicy(v1alpha1.ClusterSubject{Nodes: &metav1.LabelSelector{}}), [2]string{"True Accepted", enforced}, "every part of the policy works"},
 	} {
-		got := clusterConditionsOf(c.policy, cfqdnnp.Validate(c.policy), nil)
+		got := clusterConditionsOf(c.policy.Spec.Enforcement, 7, cfqdnnp.Validate(c.policy), nil)
 		for i, kind := range []string{policy.ConditionAccepted, ConditionEnforced} {
 			if is := got[i]; is.Type != kind || string(is.Status)+" "+is.Reason != c.want[i] || is.ObservedGeneration != 7 {
 				t.Errorf("%s: %+v, want %s", name, is, c.want[i])
@@ -60,30 +61,29 @@ func TestClusterConditions(t *testing.T) {
 // TestSafeguardConditions: a policy with a safeguard says how to confirm its generation until that is
 // done, and where nodes only audit it.
 func TestSafeguardConditions(t *testing.T) {
-	nodes := v1alpha1.ClusterSubject{Nodes: &metav1.LabelSelector{}}
 	turned := []entry{{Policy: "p", Reason: TurnedToAudit, Message: "the node n1 only audits the policy", Pods: []string{"node n1"}, Count: 1}}
 	for name, c := range map[string]struct {
 		confirmed string
-		change    func(*v1alpha1.ClusterFQDNNetworkPolicySpec)
+		change    func(*v1alpha1.NodeNetworkPolicySpec)
 		entries   []entry
 		want      string
 		says      string
 	}{
 		"unconfirmed": {want: "True Unconfirmed", says: "generation 7 is not confirmed: each node only audits it 5m0s after it came into force there, or after a minute without the API server; " +
-			"if the nodes work, run kubectl annotate cfqdnnp p namegate.io/confirmed=7 --overwrite"},
+			"if the nodes work, run kubectl annotate nnp p namegate.io/confirmed=7 --overwrite"},
 		"an earlier generation is confirmed": {confirmed: "6", want: "True Unconfirmed", says: "confirmed=7"},
 		"confirmed":                          {confirmed: "7", want: "True NoBlindSpot"},
 		"turned":                             {entries: turned, want: "False TurnedToAudit", says: "the node n1 only audits the policy"},
-		"audit":                              {change: func(s *v1alpha1.ClusterFQDNNetworkPolicySpec) { s.Enforcement = v1alpha1.EnforcementAudit }, want: "False Audit"},
-		"no safeguard":                       {change: func(s *v1alpha1.ClusterFQDNNetworkPolicySpec) { s.Safeguard = nil }, want: "True NoBlindSpot"},
+		"audit":                              {change: func(s *v1alpha1.NodeNetworkPolicySpec) { s.Enforcement = v1alpha1.EnforcementAudit }, want: "False Audit"},
+		"no safeguard":                       {change: func(s *v1alpha1.NodeNetworkPolicySpec) { s.Safeguard = nil }, want: "True NoBlindSpot"},
 	} {
-		p := aClusterPolicy(nodes)
-		p.Spec.Safeguard = &v1alpha1.Safeguard{}
+		p := policytest.NodePolicy(t, "p", "{nodeSelector: {}, priority: 1, egress: [{action: Deny}], safeguard: {}}")
+		p.Generation = 7
 		p.Annotations = map[string]string{v1alpha1.ConfirmedAnnotation: c.confirmed}
 		if c.change != nil {
 			c.change(&p.Spec)
 		}
-		is := clusterConditionsOf(p, cfqdnnp.Validate(p), c.entries)[1]
+		is := nodeConditionsOf(p, nnp.Validate(p), c.entries)[1]
 		if string(is.Status)+" "+is.Reason != c.want || !strings.Contains(is.Message, c.says) {
 			t.Errorf("%s: %+v", name, is)
 		}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // The types of the conditions, beside policy.ConditionAccepted.
@@ -56,15 +56,20 @@ func conditionsOf(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem, entr
 	return observed([]metav1.Condition{condition(policy.ConditionAccepted, ok, reason, message), enforced, dnsBlockedOf(entries)}, p.Generation)
 }
 
-// clusterConditionsOf returns the wanted conditions of a cluster policy, without times.
-func clusterConditionsOf(p *v1alpha1.ClusterFQDNNetworkPolicy, problems []policy.Problem, entries []entry) []metav1.Condition {
+// clusterConditionsOf returns the wanted conditions of a cluster policy of ours, without times.
+func clusterConditionsOf(e v1alpha1.Enforcement, generation int64, problems []policy.Problem, entries []entry) []metav1.Condition {
 	ok, reason, message := policy.Acceptance(problems)
-	enforced := enforcedOf(p.Spec.Enforcement, ok, entries)
-	if within, _ := cfqdnnp.ConfirmWithin(&p.Spec); within > 0 && enforced.Status == metav1.ConditionTrue && !cfqdnnp.Confirmed(p) {
-		enforced = condition(ConditionEnforced, true, ReasonUnconfirmed, fmt.Sprintf("generation %d is not confirmed: each node only audits it %v after it came into force there, or after a minute without the API server; "+
-			"if the nodes work, run %s", p.Generation, within, cfqdnnp.ConfirmCommand(p.Name, p.Generation)))
+	return observed([]metav1.Condition{condition(policy.ConditionAccepted, ok, reason, message), enforcedOf(e, ok, entries)}, generation)
+}
+
+// nodeConditionsOf returns the wanted conditions of a policy for nodes, without times.
+func nodeConditionsOf(p *v1alpha1.NodeNetworkPolicy, problems []policy.Problem, entries []entry) []metav1.Condition {
+	wanted := clusterConditionsOf(p.Spec.Enforcement, p.Generation, problems, entries)
+	if within, _ := nnp.ConfirmWithin(&p.Spec); within > 0 && wanted[1].Status == metav1.ConditionTrue && !nnp.Confirmed(p) {
+		wanted[1] = condition(ConditionEnforced, true, ReasonUnconfirmed, fmt.Sprintf("generation %d is not confirmed: each node only audits it %v after it came into force there, or after a minute without the API server; "+
+			"if the nodes work, run %s", p.Generation, within, nnp.ConfirmCommand(p.Name, p.Generation)))
 	}
-	return observed([]metav1.Condition{condition(policy.ConditionAccepted, ok, reason, message), enforced}, p.Generation)
+	return observed(wanted, p.Generation)
 }
 
 // standardConditionsOf returns the wanted conditions of a ClusterNetworkPolicy, without times.
@@ -96,7 +101,7 @@ func condition(kind string, status bool, reason, message string) metav1.Conditio
 
 func enforcedOf(e v1alpha1.Enforcement, accepted bool, entries []entry) metav1.Condition {
 	if !accepted {
-		return condition(ConditionEnforced, false, ReasonNotAccepted, "the policy selects no pod until it is fixed; the condition Accepted says how")
+		return condition(ConditionEnforced, false, ReasonNotAccepted, "the policy selects nothing until it is fixed; the condition Accepted says how")
 	}
 	var texts []string
 	var worst string
@@ -119,7 +124,7 @@ func enforcedOf(e v1alpha1.Enforcement, accepted bool, entries []entry) metav1.C
 			return condition(ConditionEnforced, true, reason, text)
 		}
 	}
-	return condition(ConditionEnforced, true, ReasonNoBlindSpot, "no node knows a selected pod for which the policy does not hold")
+	return condition(ConditionEnforced, true, ReasonNoBlindSpot, "no node knows a selected pod, or is a selected node, for which the policy does not hold")
 }
 
 func dnsBlockedOf(entries []entry) metav1.Condition {

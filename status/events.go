@@ -91,7 +91,7 @@ func sameCause(findings []Finding) int {
 // alone, for those who may read the policy.
 func eventNote(f Finding, others int) string {
 	if ofNodes(f.Reason) {
-		return f.Pod.String() + " only audits a policy for nodes: the condition " + ConditionEnforced + " of the policy says why"
+		return f.Pod.String() + " does not enforce a policy for nodes: the condition " + ConditionEnforced + " of the policy says why"
 	}
 	if others <= 0 {
 		return clip(f.Message, maxNote)

@@ -105,7 +105,7 @@ func TestEventsOfNodes(t *testing.T) {
 	l := &listener{}
 	p := aClusterPolicy(v1alpha1.ClusterSubject{})
 	emit(l, []Finding{{Policy: "p", Pod: policy.NodeRef("n1"), Reason: TurnedToAudit, Message: "the node n1 only audits the policy: registry.example.org is not known"}}, &State{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p}})
-	const says = ": node n1 only audits a policy for nodes: the condition Enforced of the policy says why"
+	const says = ": node n1 does not enforce a policy for nodes: the condition Enforced of the policy says why"
 	diff.Error(t, []string{"TurnedToAudit ClusterFQDNNetworkPolicy/p" + says, "TurnedToAudit Node/n1" + says}, l.take())
 }
 

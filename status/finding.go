@@ -40,16 +40,20 @@ const (
 	Homeless = "Homeless"
 	// TurnedToAudit: the safeguard of the policy ended its enforcement on the node.
 	TurnedToAudit = "TurnedToAudit"
-	// FailsafesUnknown: the node only audits the policy, which could lock it out.
+	// FailsafesUnknown: the node does not accept the policy, which could lock it out.
 	FailsafesUnknown = "FailsafesUnknown"
+	// InterfacesUnknown: the node does not accept the policy, which names no interfaces.
+	InterfacesUnknown = "InterfacesUnknown"
 )
 
 // blindSpots are the reasons that make a policy's condition Enforced false, the worst
 // first. The worst is the condition's reason.
-var blindSpots = [...]string{NotSeen, IPVS, BridgeNotFiltered, FailsafesUnknown, TurnedToAudit, HostNetwork, SecondInterface, Homeless}
+var blindSpots = [...]string{NotSeen, IPVS, BridgeNotFiltered, FailsafesUnknown, InterfacesUnknown, TurnedToAudit, HostNetwork, SecondInterface, Homeless}
 
 // ofNodes tells whether findings of a reason are of nodes, not of pods.
-func ofNodes(reason string) bool { return reason == TurnedToAudit || reason == FailsafesUnknown }
+func ofNodes(reason string) bool {
+	return reason == TurnedToAudit || reason == FailsafesUnknown || reason == InterfacesUnknown
+}
 
 // Finding is a problem of one pod on this node, or of the node, that concerns the owner of a policy.
 type Finding struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/policy/netpolicyfor"
 )
 
@@ -47,6 +48,9 @@ func newIndex(s *State) *index {
 	for _, p := range s.ClusterPolicies {
 		add(v1alpha1.ClusterGroupVersionResource(), p)
 	}
+	for _, p := range s.NodePolicies {
+		add(v1alpha1.NodeGroupVersionResource(), p)
+	}
 	for _, p := range s.ClusterNetworkPolicies {
 		add(cnp.Resource(), p)
 	}
@@ -69,6 +73,8 @@ func (k key) object() string {
 	switch k.GroupVersionResource {
 	case v1alpha1.GroupVersionResource():
 		return ofNamespace + k.id()
+	case v1alpha1.NodeGroupVersionResource():
+		return nnp.Object(k.name)
 	case cnp.Resource():
 		return cnp.Object(k.name)
 	}
@@ -80,6 +86,8 @@ func (k key) id() string {
 	switch k.GroupVersionResource {
 	case v1alpha1.GroupVersionResource():
 		return k.namespace + "/" + k.name
+	case v1alpha1.NodeGroupVersionResource():
+		return nnp.ID(k.name)
 	case cnp.Resource():
 		return cnp.ID(k.name)
 	}
@@ -89,7 +97,7 @@ func (k key) id() string {
 // unchanged tells whether a State has the same policies and problems, at next to no cost: a source
 // shares the lists that it did not change.
 func (x *index) unchanged(s *State) bool {
-	return shared(x.Policies, s.Policies) && shared(x.NetworkPolicies, s.NetworkPolicies) && shared(x.ClusterPolicies, s.ClusterPolicies) && shared(x.ClusterNetworkPolicies, s.ClusterNetworkPolicies) &&
+	return shared(x.Policies, s.Policies) && shared(x.NetworkPolicies, s.NetworkPolicies) && shared(x.ClusterPolicies, s.ClusterPolicies) && shared(x.NodePolicies, s.NodePolicies) && shared(x.ClusterNetworkPolicies, s.ClusterNetworkPolicies) &&
 		reflect.DeepEqual(x.Problems, s.Problems) && reflect.DeepEqual(x.Compiled, s.Compiled)
 }
 
@@ -142,10 +150,13 @@ func (x *index) subject(k key, o *Options, entries []entry) *subject {
 		return &subject{p, p.Status.Conditions, conditionsOf(p, slices.Concat(problems, fqdnnp.Validate(p)), entries, x.beside(p, o.Endpoint))}
 	case *v1alpha1.ClusterFQDNNetworkPolicy:
 		problems = slices.Concat(problems, cfqdnnp.Validate(p))
+		return &subject{p, p.Status.Conditions, clusterConditionsOf(p.Spec.Enforcement, p.Generation, problems, entries)}
+	case *v1alpha1.NodeNetworkPolicy:
+		problems = slices.Concat(problems, nnp.Validate(p))
 		if !o.Nodes {
-			problems = append(problems, cfqdnnp.NodesDisabled(p)...)
+			problems = append(problems, nnp.NotEnabled(p)...)
 		}
-		return &subject{p, p.Status.Conditions, clusterConditionsOf(p, problems, entries)}
+		return &subject{p, p.Status.Conditions, nodeConditionsOf(p, problems, entries)}
 	case *unstructured.Unstructured:
 		var has struct {
 			Status struct {
@@ -176,7 +187,7 @@ func (x *index) beside(p *v1alpha1.FQDNNetworkPolicy, endpoint []netip.Prefix) s
 
 // kind returns the kind of a policy.
 func (k key) kind() schema.GroupVersionKind {
-	name := map[string]string{v1alpha1.Resource: v1alpha1.Kind, v1alpha1.ClusterResource: v1alpha1.ClusterKind, cnp.Resource().Resource: cnp.Kind}[k.Resource]
+	name := map[string]string{v1alpha1.Resource: v1alpha1.Kind, v1alpha1.ClusterResource: v1alpha1.ClusterKind, v1alpha1.NodeResource: v1alpha1.NodeKind, cnp.Resource().Resource: cnp.Kind}[k.Resource]
 	return k.GroupVersion().WithKind(name)
 }
 

@@ -51,6 +51,7 @@ type Options struct {
 type State struct {
 	Policies               []*v1alpha1.FQDNNetworkPolicy
 	ClusterPolicies        []*v1alpha1.ClusterFQDNNetworkPolicy
+	NodePolicies           []*v1alpha1.NodeNetworkPolicy
 	ClusterNetworkPolicies []*unstructured.Unstructured
 	NetworkPolicies        []*networkingv1.NetworkPolicy
 	// Problems are those of the source: the parts of policies that it could not read.

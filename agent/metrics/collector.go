@@ -110,7 +110,7 @@ func (e emitter) facts(f Facts) {
 
 // problemReasons are the reasons that are label values; all others count as "other".
 var problemReasons = [...]string{policy.ReasonInvalid, policy.ReasonPartiallyInvalid, policy.ReasonHostNetwork, policy.ReasonSecondInterface,
-	policy.ReasonNoRoom, policy.ReasonAddressConflict, policy.ReasonAddressInvalid, policy.ReasonFailsafesUnknown, policy.ReasonTurnedToAudit, kube.ReasonUnreadable, kube.ReasonPeersUnknown, kube.ReasonForbidden, kube.ReasonNotServed, kube.ReasonOutsideClusterRanges, policy.ReasonExternalIPs, manifest.ReasonIgnored, manifest.ReasonDuplicate}
+	policy.ReasonNoRoom, policy.ReasonAddressConflict, policy.ReasonAddressInvalid, policy.ReasonFailsafesUnknown, policy.ReasonInterfacesUnknown, policy.ReasonNotEnabled, policy.ReasonTurnedToAudit, kube.ReasonUnreadable, kube.ReasonPeersUnknown, kube.ReasonForbidden, kube.ReasonNotServed, kube.ReasonOutsideClusterRanges, policy.ReasonExternalIPs, manifest.ReasonIgnored, manifest.ReasonDuplicate}
 
 // problems counts problems by reason. A reason without a problem is sent too, so that
 // its end is visible.
@@ -129,7 +129,7 @@ func (e emitter) problems(all []policy.Problem) {
 }
 
 var findingReasons = [...]string{status.DNSBlocked, status.NotSeen, status.IPVS, status.BridgeNotFiltered, status.HostNetwork,
-	status.SecondInterface, status.Homeless, status.SocketLB, status.TurnedToAudit, status.FailsafesUnknown, status.ResolverLoop, status.SocketBound, status.Offloaded}
+	status.SecondInterface, status.Homeless, status.SocketLB, status.TurnedToAudit, status.FailsafesUnknown, status.InterfacesUnknown, status.ResolverLoop, status.SocketBound, status.Offloaded}
 
 // podsByReason counts the pods of findings, each once for a reason.
 func podsByReason(findings []status.Finding) map[string]int {

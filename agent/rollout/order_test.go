@@ -375,11 +375,10 @@ func TestAmend(t *testing.T) {
 		r.Recompile()
 		f.expect()
 		state := tenants("web")
-		state.Input.Node = &policy.Node{Name: "n1"}
-		p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}
-		p.Spec = v1alpha1.ClusterFQDNNetworkPolicySpec{Tier: v1alpha1.TierAdmin, Priority: ptr(int32(1)), Egress: []v1alpha1.ClusterEgressRule{{Action: v1alpha1.ActionDeny}}}
-		p.Spec.Subject.Nodes = &metav1.LabelSelector{}
-		state.Input.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{p}
+		state.Input.Node = &policy.Node{Name: "n1", Interfaces: []string{"eth0"}}
+		p := &v1alpha1.NodeNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}
+		p.Spec = v1alpha1.NodeNetworkPolicySpec{NodeSelector: &metav1.LabelSelector{}, Priority: ptr(int32(1)), Egress: []v1alpha1.NodeEgressRule{{Action: v1alpha1.NodeDeny}}}
+		state.Input.NodePolicies = []*v1alpha1.NodeNetworkPolicy{p}
 		r.Offer(state)
 		f.expect("0s prepare 1", "0s publish 1", "0s commit 1 isolates n1")
 		turned = map[string]string{"edge": "it was not confirmed"}

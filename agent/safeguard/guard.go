@@ -14,7 +14,7 @@ import (
 	"github.com/namegate/namegate/agent/statefile"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/peers"
 )
@@ -50,7 +50,7 @@ func (g *Guard) Amend(in *compile.Input) {
 	if !g.read {
 		g.read, g.state = true, g.load()
 	}
-	g.policies = Policies(in.ClusterPolicies, in.Node)
+	g.policies = Policies(in.NodePolicies, in.Node)
 	g.step()
 	in.TurnedToAudit, in.Unconfirmed = g.state.Turned(), g.state.unconfirmed()
 }
@@ -103,14 +103,14 @@ func (g *Guard) load() State {
 }
 
 // Policies returns the enforcing policies with a safeguard that select the node, nil for no node.
-func Policies(all []*v1alpha1.ClusterFQDNNetworkPolicy, node *policy.Node) (out []Policy) {
+func Policies(all []*v1alpha1.NodeNetworkPolicy, node *policy.Node) (out []Policy) {
 	for _, p := range all {
-		within, _ := cfqdnnp.ConfirmWithin(&p.Spec)
-		if node == nil || within == 0 || p.Spec.Enforcement == v1alpha1.EnforcementAudit || p.Generation == 0 {
+		within, _ := nnp.ConfirmWithin(&p.Spec)
+		if node == nil || within == 0 || p.Spec.NodeSelector == nil || p.Spec.Enforcement == v1alpha1.EnforcementAudit || p.Generation == 0 {
 			continue
 		}
-		if s, err := peers.NewSelector(p.Spec.Subject.Nodes); err == nil && s.Matches(node.Labels) {
-			out = append(out, Policy{Name: p.Name, UID: string(p.UID), Generation: p.Generation, Confirmed: cfqdnnp.Confirmed(p), Within: within})
+		if s, err := peers.NewSelector(p.Spec.NodeSelector); err == nil && s.Matches(node.Labels) {
+			out = append(out, Policy{Name: p.Name, UID: string(p.UID), Generation: p.Generation, Confirmed: nnp.Confirmed(p), Within: within})
 		}
 	}
 	return out

@@ -42,8 +42,8 @@ func newNode(t *testing.T) *node {
 func (n *node) restart() { n.Guard = New(n.o) }
 
 // turned returns the names that a compile gets.
-func (n *node) turned(policies ...*v1alpha1.ClusterFQDNNetworkPolicy) []string {
-	in := compile.Input{ClusterPolicies: policies, Node: &policy.Node{Name: "n1", Labels: map[string]string{"role": "edge"}}}
+func (n *node) turned(policies ...*v1alpha1.NodeNetworkPolicy) []string {
+	in := compile.Input{NodePolicies: policies, Node: &policy.Node{Name: "n1", Labels: map[string]string{"role": "edge"}}}
 	n.Amend(&in)
 	for name := range in.TurnedToAudit {
 		if in.Unconfirmed[name] {
@@ -54,19 +54,19 @@ func (n *node) turned(policies ...*v1alpha1.ClusterFQDNNetworkPolicy) []string {
 	return slices.Sorted(maps.Keys(in.TurnedToAudit))
 }
 
-func (n *node) wants(want []string, policies ...*v1alpha1.ClusterFQDNNetworkPolicy) {
+func (n *node) wants(want []string, policies ...*v1alpha1.NodeNetworkPolicy) {
 	n.t.Helper()
 	diff.Error(n.t, want, n.turned(policies...), "turned")
 }
 
-func aPolicy(t *testing.T, name, spec string, generation int64) *v1alpha1.ClusterFQDNNetworkPolicy {
+func aPolicy(t *testing.T, name, spec string, generation int64) *v1alpha1.NodeNetworkPolicy {
 	t.Helper()
-	p := policytest.ClusterPolicy(t, name, spec)
+	p := policytest.NodePolicy(t, name, spec)
 	p.UID, p.Generation = "u", generation
 	return p
 }
 
-const guarded = "{tier: Admin, priority: 1, subject: {nodes: {matchLabels: {role: edge}}}, safeguard: {confirmWithin: 2m}}"
+const guarded = "{nodeSelector: {matchLabels: {role: edge}}, priority: 1, safeguard: {confirmWithin: 2m}}"
 
 // TestAnAgentThatRestarts: the time goes on over restarts, however many there are, and what was
 // turned stays turned.
@@ -117,19 +117,19 @@ func TestAnAgentThatRestarts(t *testing.T) {
 func TestSelection(t *testing.T) {
 	n := newNode(t)
 	n.away = time.Hour
-	policies := []*v1alpha1.ClusterFQDNNetworkPolicy{
+	policies := []*v1alpha1.NodeNetworkPolicy{
 		aPolicy(t, "edge", guarded, 1),
 		aPolicy(t, "other", strings.Replace(guarded, "edge", "other", 1), 1),
-		aPolicy(t, "without", "{tier: Admin, priority: 1, subject: {nodes: {}}}", 1),
+		aPolicy(t, "without", "{nodeSelector: {}, priority: 1}", 1),
 		aPolicy(t, "audit", guarded, 1),
-		aPolicy(t, "pods", "{tier: Admin, priority: 1, subject: {namespaces: {}}, safeguard: {}}", 1),
+		aPolicy(t, "none", "{priority: 1, safeguard: {}}", 1),
 		aPolicy(t, "folder", guarded, 0),
 	}
 	policies[3].Spec.Enforcement = v1alpha1.EnforcementAudit
 	n.wants(nil, policies...)
 	n.at += time.Minute
 	n.wants([]string{"edge"}, policies...)
-	in := compile.Input{ClusterPolicies: policies}
+	in := compile.Input{NodePolicies: policies}
 	if n.Amend(&in); len(in.TurnedToAudit) > 0 {
 		t.Errorf("without a node: %v", in.TurnedToAudit)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // AwayLimit is how long the API server may be unavailable while an unconfirmed generation is
@@ -113,7 +113,7 @@ func (g Pending) message(name string) string {
 	if g.Turned == NoAPIServer {
 		why = fmt.Sprintf("the API server was unavailable for a minute while generation %d was not confirmed", g.Generation)
 	}
-	return fmt.Sprintf("%s: to enforce it again, run %s, or change the policy", why, cfqdnnp.ConfirmCommand(name, g.Generation))
+	return fmt.Sprintf("%s: to enforce it again, run %s, or change the policy", why, nnp.ConfirmCommand(name, g.Generation))
 }
 
 // Text returns a duration as a policy writes it: 5m, 1h30m.

@@ -217,8 +217,8 @@ func TestMessages(t *testing.T) {
 		"a": {Generation: 3, Within: 90 * time.Minute, Turned: NotConfirmed}, "b": {Generation: 1, Turned: NoAPIServer}, "c": {Generation: 1},
 	}}
 	want := map[string]string{
-		"a": "generation 3 was not confirmed within 1h30m: to enforce it again, run kubectl annotate cfqdnnp a namegate.io/confirmed=3 --overwrite, or change the policy",
-		"b": "the API server was unavailable for a minute while generation 1 was not confirmed: to enforce it again, run kubectl annotate cfqdnnp b namegate.io/confirmed=1 --overwrite, or change the policy",
+		"a": "generation 3 was not confirmed within 1h30m: to enforce it again, run kubectl annotate nnp a namegate.io/confirmed=3 --overwrite, or change the policy",
+		"b": "the API server was unavailable for a minute while generation 1 was not confirmed: to enforce it again, run kubectl annotate nnp b namegate.io/confirmed=1 --overwrite, or change the policy",
 	}
 	diff.Error(t, want, s.Turned())
 	for d, want := range map[time.Duration]string{time.Minute: "1m", 24 * time.Hour: "24h", 90 * time.Second: "1m30s", 20 * time.Minute: "20m", 10 * time.Hour: "10h"} {

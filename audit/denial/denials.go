@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -128,7 +129,8 @@ func (d *Denials) Run(ctx context.Context) error {
 func (d *Denials) take(p nflog.Packet) {
 	snap := d.o.Snapshot() // before mu: holders of the snapshot's lock may ask for totals
 	var remote []*policy.Pod
-	if p.Prefix == nflog.PrefixIngress && d.o.Remote != nil {
+	ofNode := strings.HasPrefix(p.Prefix, nflog.PrefixNode)
+	if (ofNode || p.Prefix == nflog.PrefixIngress) && d.o.Remote != nil {
 		remote = d.o.Remote()
 	}
 	d.mu.Lock()
@@ -136,6 +138,8 @@ func (d *Denials) take(p nflog.Packet) {
 	switch {
 	case p.Prefix == nflog.PrefixIngress:
 		d.deniedIngress(snap, p, remote)
+	case ofNode:
+		d.deniedByNode(snap, p, remote)
 	case p.Prefix == nflog.PrefixReached:
 		if len(d.reached) >= maxWaiting { // of packets that were not logged again
 			clear(d.reached)
@@ -223,10 +227,7 @@ func (d *Denials) count(snap *policy.Snapshot, p nflog.Packet, reached netip.Add
 	view := viewOf(snap, p)
 	at := key{dialled: p.Destination, protocol: policy.Protocol(p.Protocol), verdict: verdict}
 	if pod, known := snap.Pod(p.Source); view != nil && view.Node != nil {
-		at.pod = view.Pod.PodRef
-		if p.Owner != nil {
-			at.owner = audit.Owner{Known: true, UID: p.Owner.UID, GID: p.Owner.GID}
-		}
+		at.pod, at.owner = view.Pod.PodRef, ownerOf(p)
 	} else if at.pod = pod; !known {
 		return
 	}
@@ -290,8 +291,11 @@ var reasons = []audit.FlowReason{
 // total is the Total of the flow, without the count.
 func total(f *audit.Flow) Total {
 	t := Total{Direction: f.Direction(), Verdict: f.Verdict, Reason: f.Reason}
-	if f.Rule != nil {
+	switch {
+	case f.Rule != nil:
 		t.Tier = f.Rule.Tier
+	case f.Reason == audit.ReasonRule: // of the node, and gone since
+		t.Tier = policy.Admin
 	}
 	return t
 }

@@ -90,13 +90,13 @@ func TestAnAddressOfManyNames(t *testing.T) {
 // onNode is a node with a policy for nodes that allows updates.test on TCP 443 alone.
 func onNode(t *testing.T, enforcement string) *world {
 	w := newWorld(t)
-	p := policytest.ClusterPolicy(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}, enforcement: "+enforcement+", egress: ["+
+	p := policytest.NodePolicy(t, "nodes", "{nodeSelector: {}, priority: 1, enforcement: "+enforcement+", egress: ["+
 		"{action: Accept, matches: [{name: updates.test}], ports: [{protocol: TCP, port: 443}]}, {name: rest, action: Deny}]}")
 	w.snap = compile.New().Compile(compile.Input{
-		Pods:            []policy.Pod{{PodRef: policytest.Ref("c"), IPs: []netip.Addr{at["c"]}}},
-		ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p},
-		Node: &policy.Node{Name: "n1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7")},
-			Failsafes: []policy.Failsafe{{Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 10250, Last: 10250}}}}},
+		Pods:         []policy.Pod{{PodRef: policytest.Ref("c"), IPs: []netip.Addr{at["c"]}}},
+		NodePolicies: []*v1alpha1.NodeNetworkPolicy{p},
+		Node: &policy.Node{Name: "n1", Interfaces: []string{"eth0"}, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7")},
+			Failsafes: []policy.Failsafe{{Out: true, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 10250, Last: 10250}}}}},
 	})
 	return w
 }

@@ -15,7 +15,7 @@ import (
 // except for labels and the annotation that keeps them.
 func TestCRD(t *testing.T) {
 	installed := render(t, "").objects
-	for _, resource := range []string{"fqdnnetworkpolicies", "clusterfqdnnetworkpolicies"} {
+	for _, resource := range []string{"fqdnnetworkpolicies", "clusterfqdnnetworkpolicies", "nodenetworkpolicies"} {
 		file := "namegate.io_" + resource + ".yaml"
 		generated, err := os.ReadFile("../../crds/" + file)
 		fatal.If(t, err)

@@ -67,7 +67,7 @@ extraVolumeMounts: [{name: log, mountPath: /var/log/namegate}]
 // always are the objects of every installation.
 var always = []string{
 	"ClusterRole/namegate", "ClusterRole/namegate-viewer", "ClusterRoleBinding/namegate", "ConfigMap/namegate", "CustomResourceDefinition/clusterfqdnnetworkpolicies.namegate.io", "CustomResourceDefinition/fqdnnetworkpolicies.namegate.io",
-	"DaemonSet/namegate", "Role/namegate", "Role/namegate-console", "Role/namegate-events", "Role/namegate-status", "RoleBinding/namegate", "RoleBinding/namegate-authentication", "RoleBinding/namegate-console", "RoleBinding/namegate-events", "Service/namegate-metrics", "ServiceAccount/namegate",
+	"CustomResourceDefinition/nodenetworkpolicies.namegate.io", "DaemonSet/namegate", "Role/namegate", "Role/namegate-console", "Role/namegate-events", "Role/namegate-status", "RoleBinding/namegate", "RoleBinding/namegate-authentication", "RoleBinding/namegate-console", "RoleBinding/namegate-events", "Service/namegate-metrics", "ServiceAccount/namegate",
 }
 
 // hooked are the objects of the hook.
@@ -87,7 +87,7 @@ func TestObjects(t *testing.T) {
 		{name: "as it comes"},
 		{name: "everything", values: everything, more: []string{"ServiceMonitor/namegate", "PrometheusRule/namegate", "ConfigMap/namegate-dashboard"}},
 		{name: "no metrics", values: "metrics: {enabled: false}", less: []string{"Service/namegate-metrics"}},
-		{name: "the CRDs are somebody else's", values: "crds: {install: false}", less: []string{"CustomResourceDefinition/clusterfqdnnetworkpolicies.namegate.io", "CustomResourceDefinition/fqdnnetworkpolicies.namegate.io"}},
+		{name: "the CRDs are somebody else's", values: "crds: {install: false}", less: []string{"CustomResourceDefinition/clusterfqdnnetworkpolicies.namegate.io", "CustomResourceDefinition/fqdnnetworkpolicies.namegate.io", "CustomResourceDefinition/nodenetworkpolicies.namegate.io"}},
 		{name: "no console", values: "console: {enabled: false}", less: []string{"Role/namegate-console", "Role/namegate-status", "RoleBinding/namegate-authentication", "RoleBinding/namegate-console"}},
 		{name: "a console for whom the administrator binds", values: "console: {readers: []}", less: []string{"RoleBinding/namegate-console"}},
 		{name: "no hook", values: "uninstall: {hook: false}", noHook: true},

@@ -17,6 +17,8 @@ import (
 
 	"github.com/namegate/namegate/console/entry"
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -256,22 +258,24 @@ func TestSeesCluster(t *testing.T) {
 	if yes, err := v.May(t.Context(), serve.RowsOf("")); !yes || err != nil {
 		t.Fatal(yes, err)
 	}
-	sees := func(standard, want bool) {
+	sees := func(id string, want bool) {
 		t.Helper()
-		yes, err := v.May(t.Context(), serve.ClusterPolicies(standard))
+		yes, err := v.May(t.Context(), serve.ClusterPolicies(id))
 		if fatal.If(t, err); yes != want {
-			t.Errorf("standard %v: %v", standard, yes)
+			t.Errorf("kind of %q: %v", id, yes)
 		}
 	}
 	for range 3 {
-		sees(false, false)
-		sees(true, false)
+		sees("", false)
+		sees(cnp.ID(""), false)
+		sees(nnp.ID(""), false)
 	}
 	c.Pass(cacheTTL)
 	api.Rights["alice"] = []string{"clusternetworkpolicies"}
-	sees(false, false)
-	sees(true, true)
-	want := [][2]string{{"namegate.io", "fqdnnetworkpolicies"}, {"namegate.io", "clusterfqdnnetworkpolicies"}, {"policy.networking.k8s.io", "clusternetworkpolicies"}}
+	sees("", false)
+	sees(cnp.ID(""), true)
+	sees(nnp.ID(""), false)
+	want := [][2]string{{"namegate.io", "fqdnnetworkpolicies"}, {"namegate.io", "clusterfqdnnetworkpolicies"}, {"policy.networking.k8s.io", "clusternetworkpolicies"}, {"namegate.io", "nodenetworkpolicies"}}
 	want = append(want, want[1:]...)
 	var got [][2]string
 	for _, a := range api.Asked {

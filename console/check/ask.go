@@ -122,20 +122,19 @@ func (p *Pod) name() string {
 // queried the name. The name's addresses, and the guard against rebinding, are unknown to
 // manifests.
 func (m *Manifests) Ask(pod Pod, to explain.Target, o Options) Answer {
-	if !pod.isNode() {
-		return m.ask(&pod, to, o, m.snapshot(o, pod))
-	}
-	in := m.input(o)
-	in.Pods, in.Node = nil, &policy.Node{Name: pod.Name, Labels: pod.Labels}
-	return m.ask(&pod, to, o, compile.New().Compile(in))
+	return m.ask(&pod, to, o, m.snapshot(o, pod))
 }
 
-// snapshot compiles the manifests for pods.
+// snapshot compiles the manifests for pods, and for a node.
 func (m *Manifests) snapshot(o Options, pods ...Pod) *policy.Snapshot {
 	in := m.input(o)
 	in.Pods, in.Namespaces = nil, maps.Clone(in.Namespaces)
 	for i := range pods {
 		p := &pods[i]
+		if p.isNode() {
+			in.Node = &policy.Node{Name: p.Name, Labels: p.Labels, Interfaces: []string{policy.AnyInterface}, Addrs: p.IPs}
+			continue
+		}
 		in.Pods, in.Namespaces[p.Namespace] = append(in.Pods, p.Pod), m.namespaceLabels(p.Namespace)
 	}
 	for name, addrs := range m.nodeAddrs {
@@ -178,7 +177,7 @@ func (m *Manifests) facts(pod *Pod, name fqdn.Name, o Options, snap *policy.Snap
 	services := m.dialledServices(o)
 	f := explain.Facts{
 		Pod: pod.Pod, View: snap.ViewOf(pod.PodRef), Snapshot: snap, Domain: services.Domain, Unresolved: true, Place: m.ruleAt,
-		SeesCluster: func(bool) bool { return true }, // what the caller may not read is not there
+		SeesCluster: func(string) bool { return true }, // what the caller may not read is not there
 		Engine:      &explain.Engine{Endpoint: netpolicyfor.Endpoint(), Services: services, Labels: m.namespaceLabels(pod.Namespace)},
 	}
 	for _, p := range m.Policies {

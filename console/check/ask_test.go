@@ -140,7 +140,7 @@ spec:
 	}
 	node, err := NodeWith("")
 	fatal.If(t, err)
-	edge := "apiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: e}\nspec: {tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}\n"
+	edge := "apiVersion: namegate.io/v1alpha1\nkind: NodeNetworkPolicy\nmetadata: {name: e}\nspec: {nodeSelector: {}, priority: 1, egress: [{action: Deny}]}\n"
 	q, err := explain.ParseTarget("registry.corp.svc")
 	fatal.If(t, err)
 	if a := manifests(t, edge).Ask(node, q, Options{ClusterDomain: "cluster.local"}); strings.Contains(strings.Join(a.Notes, " "), "pods ask for") {

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/source/manifest"
 )
 
@@ -46,6 +47,7 @@ var (
 	servedPolicies        = servedKind{v1alpha1.GroupVersionResource(), false, "policies of namespaces"}
 	servedClusterPolicies = []servedKind{
 		{v1alpha1.ClusterGroupVersionResource(), true, clusterPoliciesDecide},
+		{v1alpha1.NodeGroupVersionResource(), true, "policies for nodes"},
 		{cnp.Resource(), true, clusterPoliciesDecide},
 	}
 	servedNetworkPolicies = servedKind{schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, false, "NetworkPolicies"}
@@ -257,7 +259,7 @@ func (m *Manifests) asked(findings []Finding) []Finding {
 		return findings
 	}
 	return slices.DeleteFunc(findings, func(f Finding) bool {
-		ofCluster := strings.HasPrefix(f.Object, cfqdnnp.Object("")) || strings.HasPrefix(f.Object, cnp.Object(""))
+		ofCluster := strings.HasPrefix(f.Object, cfqdnnp.Object("")) || strings.HasPrefix(f.Object, cnp.Object("")) || strings.HasPrefix(f.Object, nnp.Object(""))
 		return f.File == "" && f.Object != "" && (len(m.Files) > 0 || m.cluster.namespaces != nil && ofCluster)
 	})
 }

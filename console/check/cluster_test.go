@@ -34,7 +34,7 @@ type served struct {
 }
 
 var resources = map[string]string{
-	"FQDNNetworkPolicy": "fqdnnetworkpolicies", "ClusterFQDNNetworkPolicy": "clusterfqdnnetworkpolicies", "NetworkPolicy": "networkpolicies", "Pod": "pods",
+	"FQDNNetworkPolicy": "fqdnnetworkpolicies", "ClusterFQDNNetworkPolicy": "clusterfqdnnetworkpolicies", "NodeNetworkPolicy": "nodenetworkpolicies", "NetworkPolicy": "networkpolicies", "Pod": "pods",
 	"Service": "services", "Namespace": "namespaces", "Node": "nodes", "CronJob": "cronjobs",
 }
 
@@ -118,9 +118,9 @@ func TestCluster(t *testing.T) {
 // TestClusterNodeOfFile: a Node of a file counts in place of the cluster's, as other objects do.
 func TestClusterNodeOfFile(t *testing.T) {
 	const policy = `apiVersion: namegate.io/v1alpha1
-kind: ClusterFQDNNetworkPolicy
+kind: NodeNetworkPolicy
 metadata: {name: edges}
-spec: {tier: Admin, priority: 7, subject: {nodes: {matchLabels: {role: edge}}}, egress: [{action: Accept, matches: [{name: e.example.org}]}]}
+spec: {nodeSelector: {matchLabels: {role: edge}}, priority: 7, egress: [{action: Accept, matches: [{name: e.example.org}]}]}
 `
 	for _, c := range []struct {
 		node string
@@ -160,7 +160,7 @@ spec: {tier: Admin, priority: 100, subject: {pods: {namespaceSelector: {}, podSe
 func TestClusterRequests(t *testing.T) {
 	s := &served{t: t}
 	fatal.If(t, New().ReadCluster(t.Context(), s, []string{"data"}, Options{ClusterDomain: "cluster.local"}))
-	want := []string{"fqdnnetworkpolicies/data", "clusterfqdnnetworkpolicies", "clusternetworkpolicies", "networkpolicies/data", "pods/data", "services/data", "namespaces"}
+	want := []string{"fqdnnetworkpolicies/data", "clusterfqdnnetworkpolicies", "nodenetworkpolicies", "clusternetworkpolicies", "networkpolicies/data", "pods/data", "services/data", "namespaces"}
 	diff.Error(t, want, s.asked)
 	s = &served{t: t}
 	fatal.If(t, New().ReadCluster(t.Context(), s, []string{"shop"}, Options{ClusterDomain: "cluster.local"}))

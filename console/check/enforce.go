@@ -103,7 +103,7 @@ func (m *Manifests) enforced(id string) (*Policy, Pod, error) {
 	if policy.OfCluster(id) {
 		kind = "cluster policy"
 	}
-	i := slices.IndexFunc(m.Policies, func(p *Policy) bool { return p.network == nil && p.ID == id })
+	i := slices.IndexFunc(m.Policies, func(p *Policy) bool { return p.network == nil && p.ofNodes == nil && p.ID == id })
 	switch {
 	case i < 0:
 		return nil, Pod{}, m.notAudit("there is no %s %s in %s", kind, id, m.source())
@@ -138,7 +138,7 @@ func (m *Manifests) notAudit(format string, args ...any) error {
 	var ids []string
 	for _, ofCluster := range []bool{false, true} {
 		for _, p := range m.Policies {
-			if p.Audit && p.ofCluster() == ofCluster {
+			if p.Audit && p.ofNodes == nil && p.ofCluster() == ofCluster {
 				ids = append(ids, p.ID)
 			}
 		}

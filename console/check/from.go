@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// AskFrom returns whether a source may connect to the pod on a port: an answer for each pod, and each object that
+// AskFrom returns whether a source may connect to the pod or node on a port: an answer for each pod, and each object that
 // makes pods, of its name. The rules of a pod for egress are asked before. The error says which sources there are.
 func (m *Manifests) AskFrom(to Pod, f explain.From, port explain.Target, o Options) (answers []Answer, err error) {
 	pods := []Pod{{}}
@@ -110,7 +110,9 @@ func (m *Manifests) askFrom(to, from Pod, s explain.Source, port explain.Target,
 	case s.Inside == "":
 		a.Notes = append(a.Notes, name+" counts as the address of no pod; for a pod write its name")
 	}
-	if s.Inside == "node" && to.node == "" {
+	if to.isNode() {
+		a.Notes = append(a.Notes, "failsafes of the node, such as TCP 22, are not asked")
+	} else if s.Inside == "node" && to.node == "" {
 		a.Notes = append(a.Notes, "processes of the pod's own node always reach it")
 	}
 	a.Pod, a.From, a.Reason = to.name(), name, a.Direction+": "+a.Reason

@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/netpolicyfor"
@@ -116,8 +117,8 @@ func (m *Manifests) linter(o Options) *linter {
 
 // noSafeguard says that a policy for nodes may lock their administrators out.
 func (p *Policy) noSafeguard() string {
-	denies := func(r v1alpha1.ClusterEgressRule) bool { return r.Action == v1alpha1.ActionDeny }
-	if p.ours == nil || p.ours.Spec.Subject.Nodes == nil || p.ours.Spec.Safeguard != nil || p.Audit || !slices.ContainsFunc(p.ours.Spec.Egress, denies) {
+	denies := func(r ordered.Rule) bool { return r.Action == policy.Deny }
+	if p.ofNodes == nil || p.ofNodes.Spec.Safeguard != nil || p.Audit || !slices.ContainsFunc(p.Rules, denies) {
 		return ""
 	}
 	return "the policy denies connections of nodes, and of their pods on the host network, until it is changed or deleted, also where that locks " +
@@ -193,7 +194,7 @@ func unlike(pods []policy.Pod) (some []policy.Pod) {
 // input returns the compiler's input from the manifests.
 func (m *Manifests) input(o Options) compile.Input {
 	// Agents may or may not enforce policies for nodes; the manifests are checked as if they did.
-	in := compile.Input{Node: &policy.Node{Name: "any"}, Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces, EnforceNetworkPolicies: o.EnforceNetworkPolicies}
+	in := compile.Input{Node: &policy.Node{Name: "any", Interfaces: []string{"any"}}, Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces, EnforceNetworkPolicies: o.EnforceNetworkPolicies}
 	for i := range m.Pods {
 		in.Pods[i] = m.Pods[i].Pod
 	}
@@ -203,6 +204,8 @@ func (m *Manifests) input(o Options) compile.Input {
 			in.Policies = append(in.Policies, p.own)
 		case p.ours != nil:
 			in.ClusterPolicies = append(in.ClusterPolicies, p.ours)
+		case p.ofNodes != nil:
+			in.NodePolicies = append(in.NodePolicies, p.ofNodes)
 		case p.standard != nil:
 			in.ClusterNetworkPolicies = append(in.ClusterNetworkPolicies, p.standard)
 		default:

@@ -24,7 +24,7 @@ import (
 // refuses the manifest.
 func TestSameAsAdmission(t *testing.T) {
 	var docs []string
-	for _, file := range []string{"admission.yaml", "admission-cluster.yaml"} {
+	for _, file := range []string{"admission.yaml", "admission-cluster.yaml", "admission-node.yaml"} {
 		text, err := os.ReadFile("../../crds/testdata/" + file)
 		fatal.If(t, err)
 		docs = append(docs, strings.Split(string(text), "---\n")[1:]...)

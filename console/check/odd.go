@@ -19,6 +19,7 @@ import (
 var types = map[schema.GroupVersionKind]reflect.Type{
 	v1alpha1.GroupVersion().WithKind(v1alpha1.Kind):           reflect.TypeFor[v1alpha1.FQDNNetworkPolicy](),
 	v1alpha1.GroupVersion().WithKind(v1alpha1.ClusterKind):    reflect.TypeFor[v1alpha1.ClusterFQDNNetworkPolicy](),
+	v1alpha1.GroupVersion().WithKind(v1alpha1.NodeKind):       reflect.TypeFor[v1alpha1.NodeNetworkPolicy](),
 	networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"): reflect.TypeFor[networkingv1.NetworkPolicy](),
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/policy/api/fields"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/api/netpol"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
@@ -29,6 +30,7 @@ type Policy struct {
 	// One of these is what it was read from.
 	own      *v1alpha1.FQDNNetworkPolicy
 	ours     *v1alpha1.ClusterFQDNNetworkPolicy
+	ofNodes  *v1alpha1.NodeNetworkPolicy
 	standard *unstructured.Unstructured
 	network  *networkingv1.NetworkPolicy
 }
@@ -56,6 +58,12 @@ func newPolicy(at place, o *manifest.Object) *Policy {
 		p := &Policy{Policy: &cfqdnnp.Read(o.ClusterPolicy).Policy, place: at, ours: o.ClusterPolicy}
 		for i, r := range o.ClusterPolicy.Spec.Egress {
 			p.written(i, r.Action, r.Matches)
+		}
+		return p
+	case o.NodePolicy != nil:
+		p := &Policy{Policy: nnp.Read(o.NodePolicy), place: at, ofNodes: o.NodePolicy}
+		for i, r := range o.NodePolicy.Spec.Egress {
+			p.written(i, v1alpha1.Action(r.Action), r.Matches)
 		}
 		return p
 	case o.ClusterNetworkPolicy != nil:
@@ -138,7 +146,10 @@ func (m *Manifests) selects(p *Policy, pod *Pod) bool {
 
 // subject is the field that selects.
 func (p *Policy) subject() string {
-	if p.ofCluster() {
+	switch {
+	case p.ofNodes != nil:
+		return "spec.nodeSelector"
+	case p.ofCluster():
 		return "spec.subject"
 	}
 	return "spec.podSelector"

@@ -21,6 +21,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/source/manifest"
 )
 
@@ -236,6 +237,8 @@ func nameOf(o *manifest.Object) string {
 		kind = "policy"
 	case v1alpha1.ClusterKind:
 		return cfqdnnp.Object(o.Name)
+	case v1alpha1.NodeKind:
+		return nnp.Object(o.Name)
 	case cnp.Kind:
 		return cnp.Object(o.Name)
 	}

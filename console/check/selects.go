@@ -14,7 +14,7 @@ func (m *Manifests) selectsNothing(p *Policy) string {
 	switch {
 	case p.own != nil:
 		return m.noPodOf(p)
-	case p.Nodes != nil:
+	case p.ofNodes != nil:
 		return m.noNodeOf(p)
 	case p.ofCluster():
 		return m.noPodOfCluster(p)
@@ -121,12 +121,12 @@ func (m *Manifests) counted(n int) string {
 // noNodeOf says why a policy for nodes selects none of them, "" if it selects one.
 func (m *Manifests) noNodeOf(p *Policy) string {
 	for _, labels := range m.Nodes {
-		if p.Nodes.Matches(labels) {
+		if p.Nodes == nil || p.Nodes.Matches(labels) {
 			return ""
 		}
 	}
 	if len(m.Nodes) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("selects no node: %s %s; compare subject.nodes with the labels of nodes (kubectl get nodes --show-labels)", m.have(), console.Plural(len(m.Nodes), "node"))
+	return fmt.Sprintf("selects no node: %s %s; compare nodeSelector with the labels of nodes (kubectl get nodes --show-labels)", m.have(), console.Plural(len(m.Nodes), "node"))
 }

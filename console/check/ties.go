@@ -10,19 +10,17 @@ import (
 	"github.com/namegate/namegate/policy/peers"
 )
 
-// ties finds cluster policies of one tier and priority whose order matters: rules that can
-// match the same have different actions, and the kind and the name decide.
+// ties finds cluster policies of one tier and priority, and policies for nodes of one traffic and priority,
+// whose order matters: rules that can match the same have different actions, and the kind and the name decide.
 func (l *linter) ties() {
-	all := slices.DeleteFunc(slices.Clone(l.Policies), func(p *Policy) bool { return !p.ofCluster() || p.Pods == nil || len(p.Rules) == 0 })
+	all := slices.DeleteFunc(slices.Clone(l.Policies), func(p *Policy) bool { return !p.ofCluster() || p.Pods == nil && p.Nodes == nil || len(p.Rules) == 0 })
 	slices.SortFunc(all, func(a, b *Policy) int { return a.Place().Compare(b.Place()) })
 	budget := maxTies
 	for i, p := range all {
 		for j := i - 1; j >= 0 && all[j].Tier == p.Tier && all[j].Priority == p.Priority; j-- {
 			before := all[j]
-			_, namespaces := peers.Sample(before.Namespaces, p.Namespaces)
-			_, pods := peers.Sample(before.Pods, p.Pods)
-			if !namespaces || !pods {
-				continue // no pod is selected by both
+			if !meet(before, p) {
+				continue
 			}
 			a, b := conflict(before, p, &budget)
 			if a == nil {
@@ -45,9 +43,27 @@ func (l *linter) tie(p, other *Policy, comes string, its, own *policy.Rule) {
 	if other.Standard != p.Standard {
 		decides = "kind (ClusterFQDNNetworkPolicies come first)"
 	}
+	tier := fmt.Sprintf("tier %s and ", p.Tier)
+	if p.ofNodes != nil {
+		tier = ""
+	}
 	l.warn(p, PriorityTie, "spec.priority", fmt.Sprintf(
-		"%s%s has tier %s and priority %d too, and comes %s by its %s; its %s (%s) and %s (%s) here can match the same connection; write different priorities",
-		other.Object, other.place.where("spec.priority"), p.Tier, p.Priority, comes, decides, its.Path, effect(its), own.Path, effect(own)))
+		"%s%s has %spriority %d too, and comes %s by its %s; its %s (%s) and %s (%s) here can match the same connection; write different priorities",
+		other.Object, other.place.where("spec.priority"), tier, p.Priority, comes, decides, its.Path, effect(its), own.Path, effect(own)))
+}
+
+// meet tells whether a pod may be selected by both policies, or a node for one traffic.
+func meet(a, b *Policy) bool {
+	if a.Nodes != nil || b.Nodes != nil {
+		if a.Nodes == nil || b.Nodes == nil || a.Traffic != b.Traffic {
+			return false
+		}
+		_, nodes := peers.Sample(a.Nodes, b.Nodes)
+		return nodes
+	}
+	_, namespaces := peers.Sample(a.Namespaces, b.Namespaces)
+	_, pods := peers.Sample(a.Pods, b.Pods)
+	return namespaces && pods
 }
 
 // maxTies bounds how many pairs of matches are compared.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -62,10 +63,10 @@ connections that pass today it would deny if it enforced.`,
 	fl.Lookup("kube").Usage = "read a cluster, as kubectl namegate check does without PATH"
 	fl.StringVar(&c.pod, "pod", "", "the pod that asks, or with --from is reached, or the workload that makes it: NAME or NAMESPACE/NAME of the manifests")
 	fl.StringVar(&c.labels, "labels", "", "labels of a pod that asks and is not in the manifests, such as app=cart,tier=front; \"\" for none")
-	fl.StringVar(&c.node, "node", "", "labels of a node that connects itself, such as role=edge; \"\" for none")
+	fl.StringVar(&c.node, "node", "", "labels of a node that connects itself, or with --from is reached, such as role=edge; \"\" for none")
 	fl.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the pod (default: default); in a cluster the namespace that is checked (default: that of the context)")
 	fl.StringArrayVar(&c.to, "to", nil, "what it is to reach: NAME, NAME:PORT or NAME:PORT/PROTOCOL; with --from its own port: PORT, PORT/PROTOCOL or icmp; may be given more than once")
-	fl.StringArrayVar(&c.from, "from", nil, "ask about connections to the pod, on the port of --to: from a pod or workload NAME or NAMESPACE/NAME, an address or node/NODE; may be given more than once")
+	fl.StringArrayVar(&c.from, "from", nil, "ask about connections to the pod or the node, on the port of --to: from a pod or workload NAME or NAMESPACE/NAME, an address or node/NODE; may be given more than once")
 	fl.StringVar(&c.enforce, "enforce", "", "try one Audit policy as if it enforced: NAMESPACE/NAME, or NAME of a ClusterFQDNNetworkPolicy")
 	fl.StringArrayVar(&c.logs, "log", nil, "compare the names with an audit log, - for the standard input: names that nothing resolved, and shared addresses; may be given more than once")
 	fl.BoolVar(&c.strict, "strict", false, "exit with 1 for warnings too")
@@ -132,6 +133,9 @@ func (c *checking) ask(m *check.Manifests, pods []check.Pod) (answers []check.An
 				answers = append(answers, m.Ask(pod, q, c.o))
 			}
 			for _, from := range c.o.From {
+				if from.Name != "" { // a node has no namespace
+					from.Namespace = cmp.Or(from.Namespace, c.namespace)
+				}
 				some, err := m.AskFrom(pod, from, q, c.o)
 				if err != nil {
 					return nil, fmt.Errorf("--from: %w", err)
@@ -174,11 +178,11 @@ func (c *checking) prepare(paths []string) error {
 	case c.pod != "" && c.ofLabels:
 		return errors.New("--pod and --labels both say who asks; write one of them")
 	case c.ofNode && (c.pod != "" || c.ofLabels || c.enforce != ""):
-		return errors.New("--node says who asks, and goes with --to alone; leave out --pod, --labels and --enforce")
-	case len(c.from) > 0 && (c.ofNode || c.enforce != ""):
-		return errors.New("--from asks about connections to a pod; leave out --node and --enforce")
+		return errors.New("--node says who asks, and goes with --to and --from alone; leave out --pod, --labels and --enforce")
+	case len(c.from) > 0 && c.enforce != "":
+		return errors.New("--from asks about connections to a pod or a node; leave out --enforce")
 	case len(c.from) > 0 && (!asks || len(c.to) == 0):
-		return errors.New("--from asks about a port of a pod; write --pod or --labels, and --to 8080, --to 53/udp or --to icmp")
+		return errors.New("--from asks about a port of a pod or a node; write --pod, --labels or --node, and --to 8080, --to 53/udp or --to icmp")
 	case c.enforce == "" && asks != (len(c.to) > 0):
 		return errors.New("a question has a pod and a destination; write --to with --pod, --labels or --node")
 	}

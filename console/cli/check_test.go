@@ -55,9 +55,9 @@ metadata: {name: till, namespace: shop}
 `
 
 const nodes = `apiVersion: namegate.io/v1alpha1
-kind: ClusterFQDNNetworkPolicy
+kind: NodeNetworkPolicy
 metadata: {name: workers}
-spec: {tier: Admin, priority: 1, subject: {nodes: {matchLabels: {role: worker}}}, egress: [{action: Deny}], safeguard: {}}
+spec: {nodeSelector: {matchLabels: {role: worker}}, priority: 1, egress: [{action: Deny}], safeguard: {}}
 `
 
 // TestCheckCommand: each way in which it ends, with its exit code.
@@ -84,7 +84,7 @@ func TestCheckCommand(t *testing.T) {
 		{"no labels and a pod", "", []string{"-", "--to", "a.test", "--pod", "a", "--labels", ""}, 2, "", "--pod and --labels both say who asks"},
 		{"a URL", "", []string{"-", "--to", "https://www.example.org/", "--labels", "a=b"}, 2, "", "is a URL; write its host alone, as in www.example.org:443"},
 		{"another node", nodes, []string{"-", "--node", "", "--to", "a.test:80"}, 0, "a node without labels to a.test:80/tcp: allowed: no policy selects the node", ""},
-		{"a node and a pod", nodes, []string{"-", "--node", "", "--pod", "a", "--to", "a.test:80"}, 2, "", "--node says who asks, and goes with --to alone"},
+		{"a node and a pod", nodes, []string{"-", "--node", "", "--pod", "a", "--to", "a.test:80"}, 2, "", "--node says who asks, and goes with --to and --from alone"},
 		{"labels of a node that are none", nodes, []string{"-", "--node", "worker", "--to", "a.test:80"}, 2, "", "write KEY=VALUE"},
 		{"a policy on trial", strings.Replace(checked, "spec:\n", "spec:\n  enforcement: Audit\n", 1), []string{"-", "--enforce", "shop/out", "--to", "a.test:80"}, 1,
 			"shop/out enforced: deployment shop/cart to a.test:80/tcp: denied, today allowed: no match of the pod's policies covers the name\n", ""},
@@ -99,12 +99,13 @@ func TestCheckCommand(t *testing.T) {
 			"deployment shop/cart to pod shop/till on icmp: denied: egress: policies isolate the pod for egress, and none of their rules allows shop/till\n", ""},
 		{"from an unknown pod", closed, []string{"-", "--pod", "shop/cart", "--to", "80", "--from", "kart"}, 5, "", "--from: no manifest has a pod shop/kart, or a workload that makes it; write one of shop/cart, shop/till, or the address from which it connects\n"},
 		{"from a network", "", []string{"-", "--pod", "shop/cart", "--to", "80", "--from", "192.0.2.0/24"}, 2, "", `--from: "192.0.2.0/24" is a network; write one address of it, such as 192.0.2.0`},
-		{"from without a port", "", []string{"-", "--pod", "shop/cart", "--from", "till"}, 2, "", "--from asks about a port of a pod; write --pod or --labels, and --to 8080, --to 53/udp or --to icmp"},
-		{"from without a pod", "", []string{"-", "--to", "80", "--from", "till"}, 2, "", "write --pod or --labels"},
+		{"from without a port", "", []string{"-", "--pod", "shop/cart", "--from", "till"}, 2, "", "--from asks about a port of a pod or a node; write --pod, --labels or --node, and --to 8080, --to 53/udp or --to icmp"},
+		{"from without a pod", "", []string{"-", "--to", "80", "--from", "till"}, 2, "", "write --pod, --labels or --node"},
 		{"from to every port", "", []string{"-", "--pod", "shop/cart", "--to", "udp", "--from", "till"}, 2, "", `--to: "udp" has no port, which --from asks about; write one, such as 53/udp`},
 		{"from to a name", "", []string{"-", "--pod", "shop/cart", "--to", "a.test:80", "--from", "till"}, 2, "", `--to: "a.test:80" is no port; write 1 to 65535`},
-		{"from to a node", "", []string{"-", "--node", "", "--to", "80", "--from", "till"}, 2, "", "--from asks about connections to a pod; leave out --node and --enforce"},
-		{"from on trial", "", []string{"-", "--enforce", "shop/out", "--from", "till"}, 2, "", "leave out --node and --enforce"},
+		{"from a pod to a node", nodes, []string{"-", "--node", "", "--to", "80", "--from", "till"}, 5, "", "no manifest has a pod default/till"},
+		{"from an address to a node", nodes, []string{"-", "--node", "role=worker", "--to", "80", "--from", "192.0.2.1"}, 0, "no rule of a policy for nodes denies 192.0.2.1", ""},
+		{"from on trial", "", []string{"-", "--enforce", "shop/out", "--from", "till"}, 2, "", "leave out --enforce"},
 		{"a setting that is none", "", []string{"-", "--enforce-network-policies=All"}, 2, "", "--enforce-network-policies"},
 		{"JSON", checked, []string{"-", "-o", "json"}, 0, `"findings": [],`, ""},
 		{"YAML", checked, []string{"-", "-o", "yaml"}, 0, "findings: []\n", ""},

@@ -18,11 +18,12 @@ func convertCommand() *cobra.Command {
 		Use:   "convert PATH...",
 		Short: "Convert policies of other systems",
 		Long: `Reads manifests from files, folders and the standard input (-), and writes policies for
-Namegate. What is not taken over as it is, is a line on standard error.
+Namegate. What is not taken over as it is, is a line on standard error. Policies for nodes become
+NodeNetworkPolicies; those of Calico need the HostEndpoints in any of the files.
 
   networking.gke.io/v1alpha1, v1alpha2, v1alpha3  FQDNNetworkPolicy
   cilium.io/v2                                    CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy
-  projectcalico.org/v3                            NetworkPolicy, GlobalNetworkPolicy
+  projectcalico.org/v3                            NetworkPolicy, GlobalNetworkPolicy, HostEndpoint
   crd.antrea.io/v1beta1, v1alpha1                 NetworkPolicy, ClusterNetworkPolicy
   networking.k8s.aws/v1alpha1                     ApplicationNetworkPolicy, ClusterNetworkPolicy
   k8s.ovn.org/v1                                  EgressFirewall
@@ -35,7 +36,8 @@ Namegate. What is not taken over as it is, is a line on standard error.
   failed    is not converted, or invalid (exit code 1)`,
 		Example: `  namegate convert gke/ > policies.yaml
   kubectl get fqdnnetworkpolicies.networking.gke.io -A -o yaml | namegate convert -
-  kubectl get ciliumnetworkpolicies -A -o yaml | namegate convert - > policies.yaml`,
+  kubectl get ciliumnetworkpolicies -A -o yaml | namegate convert - > policies.yaml
+  kubectl get globalnetworkpolicies.projectcalico.org,hostendpoints.projectcalico.org -o yaml | namegate convert -`,
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			if len(paths) == 0 {
 				return &console.Misused{Err: errors.New("nothing to convert; write the path of a manifest, of a folder, or - for the standard input")}
@@ -43,6 +45,7 @@ Namegate. What is not taken over as it is, is a line on standard error.
 			if err := check.Files(paths, interruptible(ctxOf(cmd), cmd.InOrStdin()), deep, r.Add); err != nil {
 				return err
 			}
+			r.Convert()
 			for _, n := range r.Notes {
 				fmt.Fprintln(cmd.ErrOrStderr(), console.OneLine(n.String()))
 			}

@@ -23,15 +23,16 @@ func explainCommand(a asking) *cobra.Command {
 pod, which match decides, whether the name is resolved and open until when, what was
 denied lately, and what to write to allow it. With --from, which takes PORT or
 PORT/PROTOCOL or nothing in place of the name, it says the same of a connection to the
-pod. The exit code is 1 where the connection is denied.`,
+pod or the node. The exit code is 1 where the connection is denied.`,
 		Example: `  namegate explain shop/cart-7d9f www.example.org:443
   namegate explain -n shop cart-7d9f 192.0.2.10:53/udp
   namegate explain node/worker-1 registry.example.org:443
-  namegate explain shop/cart-7d9f 8080 --from pay/till-0`,
+  namegate explain shop/cart-7d9f 8080 --from pay/till-0
+  namegate explain node/worker-1 22 --from 192.0.2.10`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case from != "" && (len(args) < 1 || len(args) > 2):
-				return fmt.Errorf("explain --from takes a POD and at most a PORT, and there are %d arguments", len(args))
+				return fmt.Errorf("explain --from takes a POD or node/NODE and at most a PORT, and there are %d arguments", len(args))
 			case from == "" && len(args) != 2:
 				return fmt.Errorf("explain takes a POD and a NAME or an IP, and there are %d arguments", len(args))
 			}
@@ -48,7 +49,7 @@ pod. The exit code is 1 where the connection is denied.`,
 			return a.explain(cmd, args[0], url.Values{"from": {from}, "port": {to}}, err)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "explain connections to the pod: a pod, an address or node/NODE that connects")
+	cmd.Flags().StringVar(&from, "from", "", "explain connections to the pod or the node: a pod, an address or node/NODE that connects")
 	a.add(cmd)
 	return cmd
 }

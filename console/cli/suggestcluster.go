@@ -25,7 +25,7 @@ func (f *ofCluster) add(cmd *cobra.Command) {
 	fl.StringVar(&f.tier, "tier", string(v1alpha1.TierBaseline), "with --cluster: Baseline or Admin")
 	fl.IntVar(&f.least, "min-namespaces", 3, "with --cluster: accept names that so many namespaces need, or more")
 	fl.StringVar(&f.subject, "subject", "seen", "with --cluster: select the namespaces that need a name (seen), or all")
-	fl.BoolVar(&f.nodes, "nodes", false, "write one ClusterFQDNNetworkPolicy, with enforcement: Audit, for what the nodes themselves dialled")
+	fl.BoolVar(&f.nodes, "nodes", false, "write one NodeNetworkPolicy, with enforcement: Audit, for what the nodes themselves dialled")
 	tiers := []string{string(v1alpha1.TierBaseline), string(v1alpha1.TierAdmin)}
 	_ = cmd.RegisterFlagCompletionFunc("tier", cobra.FixedCompletions(tiers, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("subject", cobra.FixedCompletions([]string{"seen", "all"}, cobra.ShellCompDirectiveNoFileComp))

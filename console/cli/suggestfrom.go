@@ -21,8 +21,11 @@ func (s *suggesting) live(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.one.any() {
-		query.Set("cluster", "1") // asks for the right to read the kind
+	if s.one.cluster { // asks for the right to read the kind
+		query.Set("cluster", "1")
+	}
+	if s.one.nodes {
+		query.Set("nodes", "1")
 	}
 	if s.during > 0 {
 		query.Set("follow", "1")

@@ -29,7 +29,7 @@ func (c *Cluster) Status(ctx context.Context, namespace string, now time.Time) (
 		return s, err
 	}
 	s.Problems = []console.PolicyCondition{}
-	for _, kind := range []schema.GroupVersionResource{v1alpha1.GroupVersionResource(), v1alpha1.ClusterGroupVersionResource(), cnp.Resource()} {
+	for _, kind := range []schema.GroupVersionResource{v1alpha1.GroupVersionResource(), v1alpha1.ClusterGroupVersionResource(), v1alpha1.NodeGroupVersionResource(), cnp.Resource()} {
 		of := ""
 		if kind == v1alpha1.GroupVersionResource() {
 			of = namespace

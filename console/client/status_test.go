@@ -48,7 +48,7 @@ func TestStatus(t *testing.T) {
 	const is = "{type: %s, status: %q, reason: %s, message: m}"
 	c := cluster(api, "a token")
 	c.dynamic = fakedynamic.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.GroupVersionResource(): "FQDNNetworkPolicyList", v1alpha1.ClusterGroupVersionResource(): "ClusterFQDNNetworkPolicyList", cnp.Resource(): "ClusterNetworkPolicyList",
+		v1alpha1.GroupVersionResource(): "FQDNNetworkPolicyList", v1alpha1.ClusterGroupVersionResource(): "ClusterFQDNNetworkPolicyList", v1alpha1.NodeGroupVersionResource(): "NodeNetworkPolicyList", cnp.Resource(): "ClusterNetworkPolicyList",
 	},
 		policyOf("FQDNNetworkPolicy", "{namespace: shop, name: good}", fmt.Sprintf(is, "Accepted", "True", "Accepted"), fmt.Sprintf(is, "Enforced", "True", "NoBlindSpot"), fmt.Sprintf(is, "DNSBlocked", "False", "Reachable")),
 		policyOf("FQDNNetworkPolicy", "{namespace: shop, name: watch}", fmt.Sprintf(is, "Enforced", "False", "Audit")),

@@ -20,18 +20,18 @@ import (
 type calicoPolicy struct {
 	head
 	Spec struct {
-		Tier                   string            `json:"tier"`
-		Order                  *float64          `json:"order"`
-		Ingress                []json.RawMessage `json:"ingress"`
-		Egress                 []calicoRule      `json:"egress"`
-		Selector               string            `json:"selector"`
-		Types                  []string          `json:"types"`
-		ServiceAccountSelector string            `json:"serviceAccountSelector"`
-		NamespaceSelector      string            `json:"namespaceSelector"`
-		DoNotTrack             bool              `json:"doNotTrack"`
-		PreDNAT                bool              `json:"preDNAT"`
-		ApplyOnForward         bool              `json:"applyOnForward"`
-		PerformanceHints       []string          `json:"performanceHints"`
+		Tier                   string       `json:"tier"`
+		Order                  *float64     `json:"order"`
+		Ingress                []calicoRule `json:"ingress"`
+		Egress                 []calicoRule `json:"egress"`
+		Selector               string       `json:"selector"`
+		Types                  []string     `json:"types"`
+		ServiceAccountSelector string       `json:"serviceAccountSelector"`
+		NamespaceSelector      string       `json:"namespaceSelector"`
+		DoNotTrack             bool         `json:"doNotTrack"`
+		PreDNAT                bool         `json:"preDNAT"`
+		ApplyOnForward         bool         `json:"applyOnForward"`
+		PerformanceHints       []string     `json:"performanceHints"`
 	} `json:"spec"`
 }
 
@@ -63,7 +63,11 @@ type calicoEntity struct {
 
 // calico converts a NetworkPolicy of a namespace.
 func (o *object) calico() {
-	p, pods, ok := o.readCalico()
+	p, ok := o.readCalico()
+	if !ok {
+		return
+	}
+	pods, ok := o.calicoPods(p)
 	if !ok {
 		return
 	}
@@ -74,7 +78,7 @@ func (o *object) calico() {
 	if p.Spec.Order != nil {
 		o.note(Dropped, "spec.order", "the policies of a namespace have no order: each adds what it allows")
 	}
-	o.calicoTier(p.Spec.Tier)
+	o.calicoTier(p.Spec.Tier, v1alpha1.ClusterKind)
 	rest := p.Spec.Egress
 	rules := rulesOf(p.Spec.Egress, "spec.egress", func(e *calicoRule, path string) (r rule, ok bool) {
 		rest = rest[1:]
@@ -95,16 +99,20 @@ func (o *object) calico() {
 	o.write(o.namespaced(o.name, pods.pods, rules))
 }
 
-// calicoGlobal converts a GlobalNetworkPolicy to a cluster policy before the namespaces' policies,
-// and one that denies the rest.
+// calicoGlobal converts a GlobalNetworkPolicy to policies for nodes, or to a cluster policy before the
+// namespaces' policies, and one that denies the rest.
 func (o *object) calicoGlobal() {
-	p, pods, ok := o.readCalico()
+	p, ok := o.readCalico()
+	if !ok || !o.calicoNodes(p) {
+		return
+	}
+	pods, ok := o.calicoPods(p)
 	if !ok {
 		return
 	}
-	at := place{v1alpha1.TierAdmin, o.calicoOrder(p.Spec.Order)}
+	at := place{v1alpha1.TierAdmin, o.calicoOrder(p.Spec.Order, cfqdnnp.MaxPriority)}
 	own := p.Spec.Tier != "" && p.Spec.Tier != "default"
-	o.calicoTier(p.Spec.Tier)
+	o.calicoTier(p.Spec.Tier, v1alpha1.ClusterKind)
 	rules := rulesOf(p.Spec.Egress, "spec.egress", func(e *calicoRule, path string) (rule, bool) {
 		r, ok := o.calicoRule(e, path)
 		if r.action == v1alpha1.ActionPass && ok && !own {
@@ -119,30 +127,46 @@ func (o *object) calicoGlobal() {
 		rules = append(rules, rule{name: "end of tier " + p.Spec.Tier, action: v1alpha1.ActionDeny})
 	}
 	o.write(o.ofCluster(o.name, at, &pods.namespaces, &pods.pods, rules))
-	if !slices.ContainsFunc(rules, func(r rule) bool { return r.everywhere() && r.action == v1alpha1.ActionDeny && len(r.ports) == 0 }) {
+	if !decided(rules, v1alpha1.ActionDeny) {
 		o.write(o.denyRest(o.name, &pods.namespaces, &pods.pods))
 	}
 }
 
-// readCalico reads the policy and its selectors.
-func (o *object) readCalico() (p calicoPolicy, pods calicoSelector, ok bool) {
+// readCalico reads a policy of either kind.
+func (o *object) readCalico() (*calicoPolicy, bool) {
+	var p calicoPolicy
 	if !o.read(&p) {
-		return p, pods, false
+		return nil, false
 	}
-	switch {
-	case p.Spec.ServiceAccountSelector != "":
+	if p.Spec.ServiceAccountSelector != "" {
 		o.note(Failed, "spec.serviceAccountSelector", "pods are not selected by service account; write their labels")
-		return p, pods, false
-	case p.Spec.DoNotTrack || p.Spec.PreDNAT || p.Spec.ApplyOnForward:
-		o.note(Failed, "spec", "policies for host endpoints are not converted")
-		return p, pods, false
+		return nil, false
+	}
+	if len(p.Spec.PerformanceHints) > 0 {
+		o.note(Dropped, "spec.performanceHints", "they change nothing of what is allowed")
+	}
+	return &p, true
+}
+
+// named tells whether a rule for egress has names.
+func (p *calicoPolicy) named() bool {
+	return slices.ContainsFunc(p.Spec.Egress, func(e calicoRule) bool { return len(e.Destination.Domains) > 0 })
+}
+
+// calicoPods reads the selectors of a policy for pods.
+func (o *object) calicoPods(p *calicoPolicy) (pods calicoSelector, ok bool) {
+	switch {
+	case !o.cluster && (p.Spec.DoNotTrack || p.Spec.PreDNAT || p.Spec.ApplyOnForward):
+		o.note(Failed, "spec", "a NetworkPolicy is not for host endpoints")
+		return pods, false
 	case p.Spec.NamespaceSelector != "" && !o.cluster:
 		o.note(Failed, "spec.namespaceSelector", "a NetworkPolicy has none")
-		return p, pods, false
-	case len(p.Spec.Types) > 0 && !slices.Contains(p.Spec.Types, "Egress"),
-		!slices.ContainsFunc(p.Spec.Egress, func(e calicoRule) bool { return len(e.Destination.Domains) > 0 }):
-		o.noNames()
-		return p, pods, false
+		return pods, false
+	case len(p.Spec.Types) > 0 && !slices.Contains(p.Spec.Types, "Egress"), !p.named():
+		if o.noNames(); o.cluster {
+			o.note(Failed, "spec.selector", "selects no %s of the manifests; if the policy is for host endpoints, convert it together with them", calicoHosts)
+		}
+		return pods, false
 	}
 	err := pods.read(p.Spec.Selector)
 	if err == nil {
@@ -151,37 +175,41 @@ func (o *object) readCalico() (p calicoPolicy, pods calicoSelector, ok bool) {
 	}
 	if err != nil {
 		o.note(Failed, "spec", "%v", err)
-		return p, pods, false
+		return pods, false
 	}
 	o.noIngress(len(p.Spec.Ingress), "spec.ingress")
-	if len(p.Spec.PerformanceHints) > 0 {
-		o.note(Dropped, "spec.performanceHints", "they change nothing of what is allowed")
-	}
-	return p, pods, true
+	return pods, true
 }
 
 // calicoTier notes a tier that has no equal.
-func (o *object) calicoTier(tier string) {
+func (o *object) calicoTier(tier, kind string) {
 	if tier != "" && tier != "default" {
-		o.note(Wider, "spec.tier", "tier %s has no equal, and its policies are no longer before those of later tiers; compare their rules, and write priorities of a %s", tier, v1alpha1.ClusterKind)
+		o.note(Wider, "spec.tier", "tier %s has no equal, and its policies are no longer before those of later tiers; compare their rules, and write priorities of a %s", tier, kind)
 	}
 }
 
-// calicoOrder returns the priority for an order. Without one a policy is the last.
-func (o *object) calicoOrder(order *float64) int32 {
+// calicoOrder returns the priority for an order, of 0 to most. Without one a policy is the last.
+func (o *object) calicoOrder(order *float64, most int32) int32 {
 	if order == nil {
-		return cfqdnnp.MaxPriority
+		return most
 	}
-	if n := *order; n >= 0 && n <= cfqdnnp.MaxPriority && n == math.Trunc(n) {
+	if n := *order; n >= 0 && n <= float64(most) && n == math.Trunc(n) {
 		return int32(n)
 	}
-	priority := int32(math.Round(min(max(*order, 0), cfqdnnp.MaxPriority)))
-	o.note(Wider, "spec.order", "%v becomes priority %d, of 0 to %d: compare it with the priorities of the other policies", *order, priority, cfqdnnp.MaxPriority)
+	priority := int32(math.Round(min(max(*order, 0), float64(most))))
+	o.note(Wider, "spec.order", "%v becomes priority %d, of 0 to %d: compare it with the priorities of the other policies", *order, priority, most)
 	return priority
 }
 
-// calicoRule converts a rule with Allow, Deny or Pass, and tells whether it has an equal.
+// calicoRule converts a rule for pods, and tells whether it has an equal.
 func (o *object) calicoRule(e *calicoRule, path string) (rule, bool) {
+	r, ok := o.calicoEnds(e, path, &e.Destination, nil, []string{"nets", "ports", "domains"}, e.dns())
+	return r, ok && (!r.everywhere() || len(e.Destination.Domains)+len(e.Destination.Nets) == 0)
+}
+
+// calicoEnds converts a rule with Allow, Deny or Pass to names and networks of its peer d, and tells whether it has
+// an equal: fields of its ends other than those of source and destination have none.
+func (o *object) calicoEnds(e *calicoRule, path string, d *calicoEntity, source, destination []string, dns bool) (rule, bool) {
 	if e.Action == "Log" {
 		o.note(Dropped, path, "Log is left out: the audit log has every decision")
 		return rule{}, false
@@ -190,12 +218,15 @@ func (o *object) calicoRule(e *calicoRule, path string) (rule, bool) {
 	if !ok {
 		return r, false
 	}
-	d, limits := &e.Destination, others(e, "action", "protocol", "destination", "http", "metadata")
-	for _, field := range others(d, "nets", "ports", "domains") {
+	limits := others(e, "action", "protocol", "source", "destination", "http", "metadata")
+	for _, field := range others(e.Source, source...) {
+		limits = append(limits, "source."+field)
+	}
+	for _, field := range others(e.Destination, destination...) {
 		limits = append(limits, "destination."+field)
 	}
 	if len(limits) > 0 {
-		o.unnamed(r.action, e.dns(), path, "is left out: %s has no equal", limits[0])
+		o.unnamed(r.action, dns, path, "is left out: %s has no equal", limits[0])
 		return r, false
 	}
 	if len(d.Domains) > 0 && (r.action != v1alpha1.ActionAccept || len(d.Nets) > 0) {
@@ -213,7 +244,7 @@ func (o *object) calicoRule(e *calicoRule, path string) (rule, bool) {
 	for _, n := range d.Nets {
 		r.networks = append(r.networks, network(n))
 	}
-	return r, (!r.everywhere() || len(d.Domains)+len(d.Nets) == 0) && r.open(len(d.Ports))
+	return r, r.open(len(e.Destination.Ports))
 }
 
 // dns tells whether a rule is for DNS alone.

@@ -19,6 +19,7 @@ var calicoTerm = regexp.MustCompile(`^(?:all\s*\(\s*\)|(!?)\s*has\s*\(\s*([\w./-
 // Selectors of Kubernetes have no "or", and no parts of values.
 type calicoSelector struct {
 	ofNamespaces     bool // the expression is about namespaces
+	ofHosts          bool // it may be about host endpoints
 	namespaces, pods metav1.LabelSelector
 }
 
@@ -94,7 +95,7 @@ func (s *calicoSelector) add(key string, operator metav1.LabelSelectorOperator, 
 	switch {
 	case key == "projectcalico.org/name" && s.ofNamespaces, key == "projectcalico.org/namespace" && !s.ofNamespaces:
 		into, key = &s.namespaces, corev1.LabelMetadataName
-	case strings.HasPrefix(key, "projectcalico.org/"):
+	case strings.HasPrefix(key, "projectcalico.org/") && (key != calicoCreatedBy || !s.ofHosts):
 		return fmt.Errorf("label %s is Calico's and has no equal; write a label of the pods", key)
 	}
 	if operator == metav1.LabelSelectorOpIn && len(values) == 1 && into.MatchLabels[key] == "" && values[0] != "" {

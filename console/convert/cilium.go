@@ -98,11 +98,7 @@ func (o *object) cilium() {
 		o.note(Failed, "", "it has no spec")
 	}
 	for i := range rules {
-		name := o.name
-		if i > 0 {
-			name += "-" + strconv.Itoa(i)
-		}
-		o.ciliumRule(&rules[i], paths[i], name)
+		o.ciliumRule(&rules[i], paths[i], numberedName(o.name, i))
 	}
 }
 

@@ -49,6 +49,10 @@ type Result struct {
 	Policies int
 	Notes    []Note
 	names    map[string]bool // of the policies, with their kinds
+	objects  []*object       // what was added
+
+	hosts     []calicoHost // of Calico
+	failsafes bool         // they are in the notes
 }
 
 // Certain tells whether every object was converted, and no policy allows more than before.
@@ -61,7 +65,7 @@ func (r *Result) Certain() bool {
 	return true
 }
 
-// Add converts the documents of a file.
+// Add reads the documents of a file.
 func (r *Result) Add(name string, text []byte) error {
 	parts, err := manifest.Inspect(name, text)
 	if err != nil {
@@ -75,7 +79,7 @@ func (r *Result) Add(name string, text []byte) error {
 		for i := range part.Objects {
 			o := &part.Objects[i]
 			if !strings.HasSuffix(o.Kind, "List") {
-				r.object(name, part.Line, o.APIVersion, o.Kind, o.JSON)
+				r.add(name, part.Line, o.APIVersion, o.Kind, o.JSON)
 			} else if !slices.ContainsFunc(part.Objects, func(item manifest.Object) bool {
 				return strings.HasPrefix(item.Path, strings.TrimPrefix(o.Path+".items[", "."))
 			}) {
@@ -86,7 +90,7 @@ func (r *Result) Add(name string, text []byte) error {
 	return nil
 }
 
-// list converts the objects of a list of another system, which the reader of manifests does not
+// list adds the objects of a list of another system, which the reader of manifests does not
 // take apart.
 func (r *Result) list(file string, line int, text []byte) {
 	var list struct{ Items []json.RawMessage }
@@ -97,13 +101,13 @@ func (r *Result) list(file string, line int, text []byte) {
 	for _, item := range list.Items {
 		var head struct{ APIVersion, Kind string }
 		_ = json.Unmarshal(item, &head) // without a kind it is no source
-		r.object(file, line, head.APIVersion, head.Kind, item)
+		r.add(file, line, head.APIVersion, head.Kind, item)
 	}
 }
 
-// object converts one object.
-func (r *Result) object(file string, line int, version, kind string, text []byte) {
-	o := &object{r: r, file: file, line: line, kind: kind, json: text}
+// add adds one object.
+func (r *Result) add(file string, line int, version, kind string, text []byte) {
+	o := &object{r: r, file: file, line: line, version: version, kind: kind, json: text}
 	var head struct {
 		Metadata struct{ Name, Namespace string }
 	}
@@ -111,10 +115,26 @@ func (r *Result) object(file string, line int, version, kind string, text []byte
 	if o.name, o.namespace = head.Metadata.Name, head.Metadata.Namespace; o.namespace == "" {
 		o.namespace = r.Namespace
 	}
-	s, known := sourceOf(version, kind)
-	o.cluster = s.cluster
-	if !known {
-		o.note(Failed, "", "%s of %s is not converted; namegate convert --help lists the kinds", kind, version)
+	r.objects = append(r.objects, o)
+}
+
+// Convert converts what was added: it is after all of it, because policies depend on host endpoints.
+func (r *Result) Convert() {
+	for _, hosts := range []bool{true, false} {
+		for _, o := range r.objects {
+			if (o.kind == calicoHosts) == hosts {
+				o.convert()
+			}
+		}
+	}
+	r.objects = nil
+	r.denyHosts()
+}
+
+func (o *object) convert() {
+	s, known := sourceOf(o.version, o.kind)
+	if o.cluster = s.cluster; !known {
+		o.note(Failed, "", "%s of %s is not converted; namegate convert --help lists the kinds", o.kind, o.version)
 		return
 	}
 	s.convert(o)

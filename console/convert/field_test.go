@@ -33,6 +33,7 @@ func TestField(t *testing.T) {
 		fatal.If(t, err)
 		var r convert.Result
 		fatal.If(t, r.Add(filepath.Base(file), text))
+		r.Convert()
 		var got strings.Builder
 		for _, n := range r.Notes {
 			got.WriteString("# " + strings.ReplaceAll(n.String(), "\n", " ") + "\n")
@@ -51,11 +52,15 @@ func TestFieldOpens(t *testing.T) {
 		text, err := os.ReadFile(file)
 		fatal.If(t, err)
 		for _, o := range objects(string(text)) {
+			if o.at("kind").String() == "HostEndpoint" { // it is no policy
+				continue
+			}
 			source, known := sourceOpens(o)
 			asJSON, err := json.Marshal(o.v)
 			fatal.If(t, err)
 			r := convert.Result{Namespace: "field"}
 			fatal.If(t, r.Add("o.json", asJSON))
+			r.Convert()
 			graded := map[convert.Grade]bool{}
 			for _, n := range r.Notes {
 				graded[n.Grade] = graded[n.Grade] || !strings.HasSuffix(n.Path, ".ingress")
@@ -68,7 +73,10 @@ func TestFieldOpens(t *testing.T) {
 			} else if !known {
 				t.Fatalf("%s: %s is not known to the second reading", file, o.at("kind"))
 			}
-			result := resultOpens(objects(string(r.YAML)))
+			result := resultOpens(slices.DeleteFunc(objects(string(r.YAML)), func(p tree) bool { return p.at("kind").String() == "NodeNetworkPolicy" }))
+			if !strings.Contains(string(r.YAML), "FQDNNetworkPolicy") {
+				continue // TestNodesOpen compares it
+			}
 			compared++
 			for _, name := range names(string(asJSON), string(r.YAML)) {
 				for _, protocol := range []string{"TCP", "UDP", "SCTP"} {

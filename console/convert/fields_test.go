@@ -27,8 +27,9 @@ var upstream = map[string]struct {
 	"calicoPolicy": {calicoPolicy{}, `spec tier order ingress egress selector types serviceAccountSelector namespaceSelector doNotTrack preDNAT
 		applyOnForward performanceHints action ipVersion protocol icmp notProtocol notICMP source destination http metadata nets services ports
 		domains notNets notSelector notPorts serviceAccounts`},
+	"calicoHostEndpoint": {calicoHostEndpoint{}, `spec node interfaceName expectedIPs profiles ports`},
 	"antreaPolicy": {antreaPolicy{}, `spec tier priority appliedTo ingress egress podSelector namespaceSelector externalEntitySelector group
-		serviceAccount service nodeSelector action ports protocol port endPort sourcePort sourceEndPort protocols l7Protocols to fqdn ipBlock
+		serviceAccount service nodeSelector action ports protocol port endPort sourcePort sourceEndPort protocols l7Protocols from to fqdn ipBlock
 		cidr except namespaces scope toServices name enableLogging logLabel`},
 	"awsPolicy": {awsPolicy{}, `spec podSelector ingress egress to domainNames ipBlock namespaceSelector ports protocol port endPort policyTypes`},
 	"awsClusterPolicy": {awsClusterPolicy{}, `spec tier priority subject namespaces pods namespaceSelector podSelector ingress egress name action

@@ -18,6 +18,7 @@ func convertedIn(t *testing.T, namespace, text string) (out, notes string) {
 	t.Helper()
 	r := Result{Namespace: namespace}
 	fatal.If(t, r.Add("p.yaml", []byte(strings.ReplaceAll(text, "\t", " "))))
+	r.Convert()
 	var lines []string
 	for _, n := range r.Notes {
 		lines = append(lines, string(n.Grade)+" "+n.Path)
@@ -59,6 +60,7 @@ func TestNoNamespace(t *testing.T) {
 	}
 	var r Result
 	fatal.If(t, r.Add("p.yaml", []byte(withoutNamespace["ovn"].text)))
+	r.Convert()
 	if note := r.Notes[0].String(); !strings.Contains(note, ": EgressFirewall p: ") || !strings.Contains(note, "-n NAMESPACE") {
 		t.Error(note)
 	}
@@ -91,6 +93,7 @@ func TestNamesOfTheCluster(t *testing.T) {
 	}
 	r := Result{ClusterDomain: "k8s.test"}
 	fatal.If(t, r.Add("p.yaml", []byte(strings.ReplaceAll(cilium, "NAME", "db.shop.svc.k8s.test"))))
+	r.Convert()
 	if r.Certain() {
 		t.Error("a name of another cluster domain is converted without a note")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 )
@@ -26,7 +27,7 @@ type object struct {
 	r               *Result
 	file            string
 	line            int
-	kind            string
+	version, kind   string
 	namespace, name string // no namespace where the manifest leaves it to kubectl
 	cluster         bool   // its kind is of no namespace
 	metadata        metav1.ObjectMeta
@@ -113,52 +114,57 @@ func strictly(text []byte, into any) error {
 // write adds a policy to the result, as several if it has more rules than one may have. The parts are in
 // the order of their names, as cluster policies are evaluated.
 func (o *object) write(made metav1.Object) {
-	name, parts := made.GetName(), 1
-	var egress func(i int)
+	name, path, parts := made.GetName(), "spec.egress", 1
+	var take func(i int)
 	switch p := made.(type) {
 	case *v1alpha1.FQDNNetworkPolicy:
 		all := chunks(p.Spec.Egress, fqdnnp.MaxRules)
-		parts, egress = len(all), func(i int) { p.Spec.Egress = all[i] }
+		parts, take = len(all), func(i int) { p.Spec.Egress = all[i] }
 	case *v1alpha1.ClusterFQDNNetworkPolicy:
 		all := chunks(p.Spec.Egress, cfqdnnp.MaxRules)
-		parts, egress = len(all), func(i int) { p.Spec.Egress = all[i] }
+		parts, take = len(all), func(i int) { p.Spec.Egress = all[i] }
+	case *v1alpha1.NodeNetworkPolicy:
+		in, out := chunks(p.Spec.Ingress, cfqdnnp.MaxRules), chunks(p.Spec.Egress, cfqdnnp.MaxRules)
+		path, parts, take = "spec", max(len(in), len(out)), func(i int) { p.Spec.Ingress, p.Spec.Egress = item(in, i), item(out, i) }
 	}
 	for i := range parts {
-		if egress(i); i > 0 {
+		if take(i); i > 0 {
 			made.SetName(fmt.Sprintf("%s-part%02d", name, i+1))
-			o.note(Changed, "spec.egress", "has more rules than a policy can have; the next are in %s", made.GetName())
+			o.note(Changed, path, "has more rules than a policy can have; the next are in %s", made.GetName())
 		}
 		o.writePart(made)
 	}
 }
 
 // writePart adds one policy, and notes what of it cannot work.
-func (o *object) writePart(made any) {
+func (o *object) writePart(made metav1.Object) {
 	asYAML, err := yaml.Marshal(made)
 	if err != nil {
 		o.note(Failed, "", "%v", err)
 		return
 	}
 	read, err := manifest.Inspect("converted.yaml", asYAML)
+	if err == nil {
+		err = read[0].Objects[0].Err
+	}
 	if err != nil {
 		o.note(Failed, "", "%v", err)
 		return
 	}
+	var problems []policy.Problem
 	p := &read[0].Objects[0]
-	if p.Err != nil {
-		o.note(Failed, "", "%v", p.Err)
-		return
+	name := o.named(p.Kind, p.Name, p.Policy == nil)
+	switch {
+	case p.NodePolicy != nil:
+		problems = nnp.Validate(p.NodePolicy)
+	case p.ClusterPolicy != nil:
+		problems = cfqdnnp.Validate(p.ClusterPolicy)
+	default:
+		problems = fqdnnp.Validate(p.Policy)
 	}
-	name := o.named(p.Kind, p.Name, p.ClusterPolicy != nil)
 	if o.r.names[name] {
 		o.note(Failed, "metadata.name", "there is another policy that becomes %s; rename one of them", name)
 		return
-	}
-	var problems []policy.Problem
-	if p.ClusterPolicy != nil {
-		problems = cfqdnnp.Validate(p.ClusterPolicy)
-	} else {
-		problems = fqdnnp.Validate(p.Policy)
 	}
 	for _, problem := range problems {
 		o.note(Failed, problem.Path, "%s", problem.Message)
@@ -245,6 +251,7 @@ func sources() map[string]source {
 		"cilium.io CiliumClusterwideNetworkPolicy":    {"v2", true, (*object).cilium},
 		"projectcalico.org NetworkPolicy":             {"v3", false, (*object).calico},
 		"projectcalico.org GlobalNetworkPolicy":       {"v3", true, (*object).calicoGlobal},
+		"projectcalico.org " + calicoHosts:            {"v3", true, (*object).calicoHost},
 		"crd.antrea.io NetworkPolicy":                 {"v1beta1 v1alpha1", false, (*object).antrea},
 		"crd.antrea.io ClusterNetworkPolicy":          {"v1beta1 v1alpha1", true, (*object).antrea},
 		"networking.k8s.aws ApplicationNetworkPolicy": {"v1alpha1", false, (*object).aws},

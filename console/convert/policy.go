@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,12 +23,23 @@ type rule struct {
 	action   v1alpha1.Action
 	matches  []v1alpha1.Match
 	networks []v1alpha1.Network
+	nodes    []*metav1.LabelSelector // of policies for nodes
+	pods     []*v1alpha1.PodSubject  // the same
 	ports    []v1alpha1.Port
 }
 
-// everywhere is the destination of a rule with neither names nor networks. It keeps a rule whose
-// destinations were all left out from becoming a rule for every destination.
-func (r *rule) everywhere() bool { return len(r.matches) == 0 && len(r.networks) == 0 }
+// everywhere tells whether a rule has no peers. It keeps a rule whose peers were all left out from becoming a
+// rule for every peer.
+func (r *rule) everywhere() bool {
+	return len(r.matches) == 0 && len(r.networks) == 0 && len(r.nodes) == 0 && len(r.pods) == 0
+}
+
+// decided tells whether one of the rules is for every connection, with one of the actions.
+func decided(rules []rule, actions ...v1alpha1.Action) bool {
+	return slices.ContainsFunc(rules, func(r rule) bool {
+		return r.everywhere() && len(r.ports) == 0 && slices.Contains(actions, r.action)
+	})
+}
 
 // namespaced returns a policy of a namespace, which allows its rules and denies the rest.
 func (o *object) namespaced(name string, pods metav1.LabelSelector, rules []rule) *v1alpha1.FQDNNetworkPolicy {
@@ -58,30 +70,32 @@ func (o *object) ofCluster(name string, at place, namespaces, pods *metav1.Label
 		if r.action == v1alpha1.ActionDeny && len(r.matches) > 0 {
 			p.Spec.DNS.Denied = v1alpha1.UnmatchedResolve // no other system denies the query
 		}
-		p.Spec.Egress = append(p.Spec.Egress, r.cut()...)
+		for _, c := range r.cut() {
+			p.Spec.Egress = append(p.Spec.Egress, v1alpha1.ClusterEgressRule{Name: c.name, Action: c.action, Matches: c.matches, Networks: c.networks, Ports: c.ports})
+		}
 	}
 	return p
 }
 
-// cut returns the rule as rules of a cluster policy, as many as its lists need.
-func (r *rule) cut() (rules []v1alpha1.ClusterEgressRule) {
-	add := func(e v1alpha1.ClusterEgressRule) {
-		e.Name, e.Action = r.name, r.action
-		for _, e.Ports = range chunks(r.ports, cfqdnnp.MaxPorts) {
-			rules = append(rules, e)
+// cut returns the rule as several, as many as its lists need.
+func (r *rule) cut() (rules []rule) {
+	matches, networks := chunks(r.matches, cfqdnnp.MaxMatches), chunks(r.networks, cfqdnnp.MaxNetworks)
+	nodes, pods := chunks(r.nodes, 1), chunks(r.pods, 1)
+	for i := range max(len(matches), len(networks), len(nodes), len(pods)) {
+		one := rule{name: r.name, action: r.action, matches: item(matches, i), networks: item(networks, i), nodes: item(nodes, i), pods: item(pods, i)}
+		for _, one.ports = range chunks(r.ports, cfqdnnp.MaxPorts) {
+			rules = append(rules, one)
 		}
 	}
-	if r.everywhere() || len(r.matches) <= cfqdnnp.MaxMatches && len(r.networks) <= cfqdnnp.MaxNetworks {
-		add(v1alpha1.ClusterEgressRule{Matches: r.matches, Networks: r.networks})
-		return rules
-	}
-	for matches := range slices.Chunk(r.matches, cfqdnnp.MaxMatches) {
-		add(v1alpha1.ClusterEgressRule{Matches: matches})
-	}
-	for networks := range slices.Chunk(r.networks, cfqdnnp.MaxNetworks) {
-		add(v1alpha1.ClusterEgressRule{Networks: networks})
-	}
 	return rules
+}
+
+// item returns an item of a list, nil behind its end.
+func item[T any](list [][]T, i int) []T {
+	if i < len(list) {
+		return list[i]
+	}
+	return nil
 }
 
 // chunks returns parts of a list, the empty one too, of at most n items.
@@ -95,6 +109,14 @@ func chunks[T any](list []T, n int) [][]T {
 // denyRest is the policy that denies the subject all that no other policy allows.
 func (o *object) denyRest(name string, namespaces, pods *metav1.LabelSelector) *v1alpha1.ClusterFQDNNetworkPolicy {
 	return o.ofCluster(name+"-default", place{v1alpha1.TierBaseline, cfqdnnp.MaxPriority}, namespaces, pods, []rule{{name: "default", action: v1alpha1.ActionDeny}})
+}
+
+// numberedName is the name of the part i of what becomes several policies.
+func numberedName(name string, i int) string {
+	if i == 0 {
+		return name
+	}
+	return name + "-" + strconv.Itoa(i)
 }
 
 func typeMeta(kind string) metav1.TypeMeta {
@@ -198,11 +220,15 @@ func numbered(from policyPort) (v1alpha1.Port, error) {
 
 // ownNamespace returns an error if a policy of a namespace selects another one.
 func (o *object) ownNamespace(selected *metav1.LabelSelector) error {
-	all := len(selected.MatchExpressions) == 0 && len(selected.MatchLabels) == 0
-	if o.cluster || all || o.namespace != "" && reflect.DeepEqual(selected, namespaceNamed(o.namespace)) {
+	if o.cluster || empty(selected) || o.namespace != "" && reflect.DeepEqual(selected, namespaceNamed(o.namespace)) {
 		return nil
 	}
 	return fmt.Errorf("it selects by namespace, and is a policy of one; leave the namespace out of the selector, or if it is the policy's own, write metadata.namespace or run namegate convert -n NAMESPACE")
+}
+
+// empty tells whether a selector selects everything.
+func empty(s *metav1.LabelSelector) bool {
+	return len(s.MatchExpressions) == 0 && len(s.MatchLabels) == 0
 }
 
 // portOf returns a port; 0 is every port of the protocol.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -82,7 +83,7 @@ func TestKindsAreHiddenApart(t *testing.T) {
 		selecting = append(selecting, p.String())
 	}
 	diff.Error(t, []string{"Admin policy admin", "Admin policy clusternetworkpolicy:admin", "Baseline policy rest"}, selecting, "selected by")
-	f.SeesCluster = func(standard bool) bool { return standard }
+	f.SeesCluster = cnp.IsID
 	for to, want := range map[string]string{
 		"198.51.100.7:80": "Admin Pass, on any", "203.0.113.9:443": `Admin Deny by clusternetworkpolicy:admin (spec.egress[0], "nets") to 198.51.100.0/24,203.0.113.0/24, on any: decides`,
 	} {
@@ -90,7 +91,7 @@ func TestKindsAreHiddenApart(t *testing.T) {
 			t.Errorf("%s: %v, want %s", to, e.Rules, want)
 		}
 	}
-	f.SeesCluster = func(standard bool) bool { return !standard }
+	f.SeesCluster = func(id string) bool { return !cnp.IsID(id) }
 	if e := Explain(Question{To: target(t, "203.0.113.9:443")}, f); e.Reason != "a cluster policy (Admin) denies 203.0.113.9" {
 		t.Error(e.Reason)
 	}
@@ -100,7 +101,7 @@ func TestKindsAreHiddenApart(t *testing.T) {
 // these, also where the policy is gone.
 func TestBy(t *testing.T) {
 	v := allKinds(t, cart()).View
-	none := func(bool) bool { return false }
+	none := func(string) bool { return false }
 	for by, want := range map[string]string{
 		"":                              "",
 		"shop/base *.cdn.test":          "shop/base *.cdn.test",
@@ -114,7 +115,7 @@ func TestBy(t *testing.T) {
 		diff.Equal(t, by, By(by, v, everyKind), "to who may read all")
 	}
 	diff.Equal(t, "a cluster policy", By("admin x.test", nil, none))
-	diff.Equal(t, "clusternetworkpolicy:a x,a cluster policy", By("clusternetworkpolicy:a x,b y", v, func(standard bool) bool { return standard }))
+	diff.Equal(t, "clusternetworkpolicy:a x,a cluster policy", By("clusternetworkpolicy:a x,b y", v, cnp.IsID))
 }
 
 // TestDeniedBeforeItsFirstQuery: a rule of a cluster policy denies some ports of a name whose addresses are
@@ -124,7 +125,7 @@ func TestDeniedBeforeItsFirstQuery(t *testing.T) {
 	snap := compile.New().Compile(compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}, Pods: []policy.Pod{cart()}})
 	for to, want := range map[string]Verdict{"mail.test:25": Denied, "mail.test:443": Allowed} {
 		f := about(t, cart(), nil)
-		f.Snapshot, f.View, f.SeesCluster = snap, snap.ViewOf(cart().PodRef), func(bool) bool { return true }
+		f.Snapshot, f.View, f.SeesCluster = snap, snap.ViewOf(cart().PodRef), func(string) bool { return true }
 		if e := Explain(Question{To: target(t, to)}, f); e.Verdict != want {
 			t.Errorf("%s: %s: %s", to, e.Verdict, e.Reason)
 		}

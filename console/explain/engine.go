@@ -35,7 +35,7 @@ func (in *inquiry) engine() {
 		})
 		switch {
 		case len(of) == 0:
-		case p.OfCluster && !in.seesCluster(false):
+		case p.OfCluster && !in.seesCluster(id):
 			hidden = true
 		default:
 			needed, ids = append(needed, of...), append(ids, id)

@@ -43,7 +43,7 @@ func TestAnotherEngine(t *testing.T) {
 		snap := compile.New().Compile(in)
 		f := about(t, cart(), in.Policies)
 		f.Snapshot, f.View, f.NetworkPolicies = snap, snap.ViewOf(cart().PodRef), c.beside
-		f.SeesCluster = func(bool) bool { return c.sees }
+		f.SeesCluster = func(string) bool { return c.sees }
 		f.Engine = &Engine{Endpoint: netpolicyfor.Endpoint(), ClusterPolicies: c.cluster}
 		e := Explain(Question{To: target(t, c.to)}, f)
 		advice := Advice{}

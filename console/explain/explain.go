@@ -14,7 +14,7 @@ import (
 )
 
 // Question is what is asked: can the pod of the facts, or the node of a policy.NodeRef, reach the target? With
-// From it is: can the source reach the pod on the port of the target?
+// From it is: can the source reach the pod or the node on the port of the target?
 type Question struct {
 	Node string // whose agent answers
 	To   Target
@@ -27,8 +27,10 @@ func Explain(q Question, f Facts) Explanation {
 	if q.From != nil {
 		in.said.From, in.said.To = q.From.Text, q.To.portText()
 		in.fromSource()
+		in.forwarded()
 		in.flows()
 		in.notes()
+		in.nodeWords()
 		return in.said
 	}
 	in.said.To = q.To.String()
@@ -40,6 +42,7 @@ func Explain(q Question, f Facts) Explanation {
 			in.name()
 		}
 	}
+	in.forwarded()
 	in.flows()
 	in.notes()
 	in.engine()
@@ -53,6 +56,8 @@ type inquiry struct {
 	from *Source // nil: the pod connects
 	f    *Facts
 	said Explanation
+	// source is the address of the source that an answer about a node is about.
+	source netip.Addr
 	// first is an address of the name that is asked about, invalid where none is known.
 	first netip.Addr
 	// supposed are matches whose entries all flows have: those of an answer that is supposed.
@@ -60,7 +65,12 @@ type inquiry struct {
 }
 
 // audited tells whether only Audit policies select the pod. No rule for ingress is one of these.
-func (in *inquiry) audited() bool { return in.from == nil && !in.f.View.InForce() }
+func (in *inquiry) audited() bool {
+	if in.ofNode() {
+		return in.from == nil && !slices.ContainsFunc(in.f.View.Traffic.Listing(), func(r *policy.Rule) bool { return !r.Audit })
+	}
+	return in.from == nil && !in.f.View.InForce()
+}
 
 // selecting lists the policies that select the pod: cluster policies that may not be read once
 // for each tier.
@@ -76,7 +86,11 @@ func (in *inquiry) selecting() {
 		}
 		in.said.Policies = append(in.said.Policies, p)
 	}
-	for r := range v.Rules.Cluster() {
+	rules := v.Rules.Cluster()
+	if in.ofNode() {
+		rules = v.Traffic.All()
+	}
+	for r := range rules {
 		in.selectedBy(r)
 	}
 	in.said.NetworkPolicies = v.NetworkPolicies
@@ -87,6 +101,9 @@ func (in *inquiry) selectedBy(r *policy.Rule) {
 	p := ClusterPolicy{Policy: r.Policy, Tier: r.Tier.String(), Enforcement: string(v1alpha1.EnforcementEnforce)}
 	if r.Audit {
 		p.Enforcement = string(v1alpha1.EnforcementAudit)
+	}
+	if in.ofNode() {
+		p.Traffic = r.Traffic.String()
 	}
 	if in.hidden(r) {
 		p.Policy = ""
@@ -149,6 +166,9 @@ func (in *inquiry) unjudged() bool {
 // ingressAlone tells whether the policies of the pod are about connections to it alone.
 func (in *inquiry) ingressAlone() bool {
 	v := in.f.View
+	if in.ofNode() {
+		return len(v.Traffic.Listing()) == 0
+	}
 	return !v.InForce() && !v.Ordered() && len(v.Policies)+len(v.NetworkPolicies) == 0
 }
 

@@ -67,7 +67,7 @@ func TestExplain(t *testing.T) {
 			what: "on the host network", to: "www.example.org", policies: base, pod: func(p *policy.Pod) { p.HostNetwork = true },
 			want: said{
 				Verdict: Allowed, Reason: "the pod uses the host network: no policy for pods holds for it, and policies for its node decide its connections",
-				Notes: "pod shop/cart-1: HostNetwork: the pod uses the host network, so its traffic cannot be distinguished from the node's, and shop/base cannot hold for it; policies for nodes hold for it: write a ClusterFQDNNetworkPolicy with subject.nodes, remove hostNetwork, or select other pods",
+				Notes: "pod shop/cart-1: HostNetwork: the pod uses the host network, so its traffic cannot be distinguished from the node's, and shop/base cannot hold for it; policies for nodes hold for it: write a NodeNetworkPolicy, remove hostNetwork, or select other pods",
 			},
 		},
 		{

@@ -1,9 +1,11 @@
 package explain
 
 import (
+	"strings"
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // Verdict is the answer in a word.
@@ -33,6 +35,8 @@ type Explanation struct {
 	From string `json:"from,omitempty"` // "" where the pod connects
 	// To is what is to be reached; with From it is the port of the pod, "" for any.
 	To string `json:"to"`
+	// Interface is that by which the packets of a node leave or arrive, as far as it is known.
+	Interface string `json:"interface,omitempty"`
 	// Verdict and Reason are the answer: the reason is a sentence without its dot.
 	Verdict Verdict `json:"verdict"`
 	Reason  string  `json:"reason"`
@@ -71,6 +75,7 @@ type ClusterPolicy struct {
 	Policy      string `json:"policy,omitempty"`
 	Tier        string `json:"tier"`
 	Enforcement string `json:"enforcement"`
+	Traffic     string `json:"traffic,omitempty"` // of a policy for nodes
 }
 
 // String names the policy.
@@ -78,7 +83,7 @@ func (p ClusterPolicy) String() string {
 	if p.Policy == "" {
 		return Hidden(p.Tier)
 	}
-	return p.Tier + " policy " + p.Policy
+	return PolicyName(p.Tier, p.Policy)
 }
 
 // Peer is a rule of a NetworkPolicy that leads to an address.
@@ -103,6 +108,10 @@ type Peer struct {
 type Rule struct {
 	Tier   string `json:"tier"`
 	Action string `json:"action"`
+	// Traffic and Interfaces are of a rule for nodes.
+	Traffic    string   `json:"traffic,omitempty"`
+	Interfaces []string `json:"interfaces,omitempty"`
+
 	Policy string `json:"policy,omitempty"`
 	Path   string `json:"path,omitempty"`
 	Name   string `json:"name,omitempty"` // of the rule
@@ -122,9 +131,12 @@ type Rule struct {
 
 // String writes the rule for people.
 func (r Rule) String() string {
-	text := r.Tier + " " + r.Action
-	if r.Policy != "" {
-		text += " by " + r.Policy + " (" + pathText(r.Path, r.Name) + ")"
+	text, by := r.Tier+" "+r.Action, r.Policy
+	if _, ofNodes := nnp.Name(by); ofNodes {
+		text, by = r.Traffic+" "+r.Action, PolicyName(r.Tier, by)
+	}
+	if by != "" {
+		text += " by " + by + " (" + pathText(r.Path, r.Name) + ")"
 	}
 	if r.To != "" {
 		text += " to " + r.To
@@ -133,6 +145,9 @@ func (r Rule) String() string {
 		text += " from " + r.From
 	}
 	text += ", on " + r.Ports
+	if len(r.Interfaces) > 0 {
+		text += ", by " + strings.Join(r.Interfaces, ", ")
+	}
 	if r.Broken {
 		text += ", broken"
 	}

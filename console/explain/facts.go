@@ -74,11 +74,13 @@ type Facts struct {
 	Services map[netip.Addr]*policy.Service
 	// CountsByName tells whether names count for what a Service leads on from an address; nil: of all.
 	CountsByName func(netip.Addr) bool
+	// Route returns the interface by which the node reaches an address, "" where it is not known; nil: of none.
+	Route func(netip.Addr) string
 	// Sees tells whether the caller may see the objects of a namespace; nil: of all.
 	Sees func(namespace string) bool
-	// SeesCluster tells whether the caller may read the cluster policies of a kind, the
-	// standard's or ours; nil: of none.
-	SeesCluster func(standard bool) bool
+	// SeesCluster tells whether the caller may read the cluster policies of the kind of a
+	// policy, by its id; nil: of none.
+	SeesCluster func(id string) bool
 	// Free are pods with the labels of this one, and maybe more, that no enforcing
 	// policy selects: an enforcing policy for the workload would deny to them too.
 	Free []string

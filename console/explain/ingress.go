@@ -86,6 +86,8 @@ func (in *inquiry) fromSource() {
 	v, s := in.f.View, in.from
 	isolating := in.isolating()
 	switch p := &in.f.Pod; {
+	case in.ofNode():
+		in.toNode()
 	case !p.Local():
 		in.said.Verdict, in.said.Reason = Elsewhere, fmt.Sprintf("the pod runs on the node %s, whose agent knows; ask that one", p.NodeName)
 	case p.HostNetwork:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
@@ -52,7 +53,7 @@ func TestFromSource(t *testing.T) {
 	deny, pass := from(policy.PeerNetworks, "198.51.100.0/24", "tcp/22", policy.Admin, policy.Deny), from(policy.PeerPods, "shop: half", policy.AnyPort, policy.Admin, policy.Pass)
 	broken, rest := from(policy.PeerAnywhere, "", policy.AnyPort, policy.Baseline, policy.Deny), from(policy.PeerAnywhere, "", policy.AnyPort, policy.Baseline, policy.Deny)
 	broken.Broken, broken.Tier = true, policy.Admin
-	standard := func(f *Facts) { f.SeesCluster = func(standard bool) bool { return standard } }
+	standard := func(f *Facts) { f.SeesCluster = cnp.IsID }
 	const closed = "NetworkPolicies isolate the pod for ingress, and "
 	for _, c := range []struct {
 		what, from, port string

@@ -37,7 +37,7 @@ func (in *inquiry) endText(e *end) string {
 // is one that is not known.
 func (in *inquiry) blank(a netip.Addr) policy.Flow {
 	return policy.Flow{
-		Protocol: in.to.Protocol, Dialled: netip.AddrPortFrom(a, in.to.Port), Reached: netip.AddrPortFrom(netip.Addr{}, in.to.Port), Would: in.audited(),
+		Protocol: in.to.Protocol, Dialled: netip.AddrPortFrom(a, in.to.Port), Reached: netip.AddrPortFrom(netip.Addr{}, in.to.Port), Would: in.audited(), Out: in.leavesBy(a),
 	}
 }
 
@@ -111,6 +111,7 @@ func (in *inquiry) judge(ends ...end) (r reach) {
 	r.ends = 1
 	for i := range ends {
 		e := &ends[i]
+		e.Out = in.leavesBy(cmp.Or(e.Reached, e.Dialled).Addr())
 		allowed, by := policy.EvaluateAny(in.f.View, in.f.Snapshot, e.Flow)
 		if allowed && slices.Contains(in.f.Pod.IPs, e.Reached.Addr()) {
 			return reach{ends: 1, passed: 1, self: true}

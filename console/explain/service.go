@@ -100,7 +100,7 @@ func (in *inquiry) anywhere(f policy.Flow, ports []policy.ServicePort) (by *poli
 			f.Dialled, f.Reached = netip.AddrPortFrom(f.Dialled.Addr(), 0), netip.AddrPort{}
 		}
 		for g := range policy.Flows(in.f.View, in.f.Snapshot, f) {
-			allowed, r := policy.Evaluate(in.f.View, in.f.Snapshot, g)
+			allowed, r := policy.EvaluateAny(in.f.View, in.f.Snapshot, *g)
 			if !allowed {
 				return nil, false
 			}

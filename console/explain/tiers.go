@@ -5,8 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // maxRules bounds the rules that are listed in order of one question.
@@ -35,7 +36,7 @@ func asked(steps []policy.Step, known bool) (out []policy.Step) {
 
 // ordered tells whether rules of the view are asked in an order.
 func (in *inquiry) ordered() bool {
-	return in.f.View.Ordered() || len(in.f.View.Rules.NamespaceDeny) > 0
+	return in.f.View.Ordered() || in.ofNode() || len(in.f.View.Rules.NamespaceDeny) > 0
 }
 
 // order lists the rules that lead to an end in the order in which they are asked. by is the rule
@@ -46,6 +47,12 @@ func (in *inquiry) order(e listed, steps []policy.Step, by *policy.Rule) {
 		r := s.Rule
 		row := Rule{
 			Tier: r.Tier.String(), Action: r.Action.String(), Policy: r.Policy, Path: r.Path, Name: r.Name, To: peerText(r.Peer), Ports: string(s.Ports), Broken: r.Broken, Closed: r.Closed, OnPort: s.Asked, Decides: r == by, rule: r,
+		}
+		if in.ofNode() {
+			row.Traffic = r.Traffic.String()
+			if r.Interfaces != nil || !in.f.Unresolved {
+				row.Interfaces = r.On(in.f.View.Node)
+			}
 		}
 		kind := r.Peer.Kind
 		if r.Broken {
@@ -77,11 +84,11 @@ func (in *inquiry) order(e listed, steps []policy.Step, by *policy.Rule) {
 // hidden is the one place that says whose names an answer leaves out: those of cluster
 // policies for callers without the right to read them.
 func (in *inquiry) hidden(r *policy.Rule) bool {
-	return r != nil && r.Tier != policy.Namespace && !in.seesCluster(r.Standard)
+	return r != nil && r.Tier != policy.Namespace && !in.seesCluster(r.Policy)
 }
 
-func (in *inquiry) seesCluster(standard bool) bool {
-	return in.f.SeesCluster != nil && in.f.SeesCluster(standard)
+func (in *inquiry) seesCluster(id string) bool {
+	return in.f.SeesCluster != nil && in.f.SeesCluster(id)
 }
 
 // Hidden names a cluster policy of a tier to callers without the right to read it.
@@ -92,12 +99,23 @@ func Hidden(tier string) string {
 	return "a cluster policy (" + tier + ")"
 }
 
+// PolicyName names a cluster policy of a tier in a sentence. Policies for nodes have none.
+func PolicyName(tier, id string) string {
+	if name, ofNodes := nnp.Name(id); ofNodes {
+		return v1alpha1.NodeKind + " " + name
+	}
+	return tier + " policy " + id
+}
+
 // ruleText names a rule of a cluster policy in a sentence.
 func (in *inquiry) ruleText(r *policy.Rule) string {
+	if _, ofNodes := nnp.Name(r.Policy); ofNodes && in.hidden(r) {
+		return "a policy for nodes"
+	}
 	if in.hidden(r) {
 		return Hidden(r.Tier.String())
 	}
-	return r.Tier.String() + " policy " + r.Policy + " (" + pathText(r.Path, r.Name) + ")" + in.place(r, r.Path)
+	return PolicyName(r.Tier.String(), r.Policy) + " (" + pathText(r.Path, r.Name) + ")" + in.place(r, r.Path)
 }
 
 // pathText writes where in its policy a rule is, with its name.
@@ -110,11 +128,11 @@ func pathText(path, name string) string {
 
 // By returns the matches of a grant without those of the cluster policies that the caller
 // may not read. The view tells their tier; nil: none does.
-func By(by string, v *policy.View, sees func(standard bool) bool) string {
+func By(by string, v *policy.View, sees func(id string) bool) string {
 	var out []string
 	for part := range strings.SplitSeq(by, ",") {
 		id, _, _ := strings.Cut(part, " ")
-		if id != "" && policy.OfCluster(id) && !sees(cnp.IsID(id)) {
+		if id != "" && policy.OfCluster(id) && !sees(id) {
 			part = Hidden(tierOf(id, v))
 		}
 		if !slices.Contains(out, part) {

@@ -45,7 +45,7 @@ func under(f *Facts, admin, baseline []*policy.Rule) {
 	f.View = &view
 }
 
-func everyKind(bool) bool { return true }
+func everyKind(string) bool { return true }
 
 // TestTiers: the rules are listed in the order in which they are asked, with the one that
 // decides, and the answer names it to callers who may read cluster policies.
@@ -167,7 +167,7 @@ func TestHiddenInAdvice(t *testing.T) {
 	const rule = "or add the port to the rule of "
 	for _, c := range []struct {
 		to    string
-		sees  func(bool) bool
+		sees  func(string) bool
 		names string // the rule
 	}{
 		{"registry.test:80", everyKind, rule + "registry (spec.egress[0])"}, {"registry.test:80", nil, ""},

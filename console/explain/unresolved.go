@@ -100,5 +100,5 @@ func byNetwork(known, unknown []policy.Step, allowed bool, by *policy.Rule) *pol
 
 // unknownAddress answers where a rule decides by an address that is not known.
 func (in *inquiry) unknownAddress(what string, by *policy.Rule) {
-	in.settle(Unknown, "%s decides by the address of %s, which the manifests do not have; add the pod as `kubectl get pod -o yaml` prints it", in.peerRuleText(by), what)
+	in.settle(Unknown, "%s decides by the address of %s, which the manifests do not have; add that pod as `kubectl get pod -o yaml` prints it", in.peerRuleText(by), what)
 }

@@ -66,11 +66,18 @@ func (p *Printer) explained(e *explain.Explanation) error {
 		t.add(cell{text: name}, cell{text: fmt.Sprintf(format, args...)})
 	}
 	say("node", "%s", e.Node)
+	if e.Interface != "" {
+		say("interface", "%s", e.Interface)
+	}
 	for _, q := range e.Policies {
 		say("selected by", "%s (%s)", q.Policy, cmp.Or(q.Enforcement, "gone by now"))
 	}
 	for _, c := range e.ClusterPolicies {
-		say("selected by", "%s (%s)", c, c.Enforcement)
+		mode := c.Enforcement
+		if c.Traffic != "" {
+			mode += ", " + c.Traffic
+		}
+		say("selected by", "%s (%s)", c, mode)
 	}
 	by := "selected by"
 	if len(e.Policies)+len(e.ClusterPolicies) > 0 {

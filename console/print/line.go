@@ -173,6 +173,11 @@ func flowWords(l *audit.Line) string {
 	case l.Tier == "":
 	case l.Policy == explain.Hidden(l.Tier):
 		words = append(words[:len(words)-1], "- by "+l.Policy)
+	case l.Host != nil:
+		words = append(words[:len(words)-1], "- by", explain.PolicyName(l.Tier, l.Policy), l.Rule)
+		if l.Traffic != "" && l.Traffic != policy.Local.String() {
+			words = append(words, "("+l.Traffic+")")
+		}
 	case l.Tier == policy.Namespace.String():
 		words = append(words[:len(words)-1], "- by", l.Policy, l.Rule)
 	default:

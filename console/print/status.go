@@ -185,6 +185,9 @@ func (s *status) counts(say func(string, colour, string, ...any)) {
 			if f.Direction == audit.Ingress {
 				to = " to pods"
 			}
+			if to != "" && tier != "" {
+				to += " or the node"
+			}
 			say(f.Verdict, verdictColours[f.Verdict], "%d%s by reason %s%s", f.Count, to, f.Reason, tier)
 		}
 	}

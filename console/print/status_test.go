@@ -61,6 +61,9 @@ func TestStatusOfAPolicyThatSelectsNothing(t *testing.T) {
 	ours := func(spec string) compile.Input {
 		return compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{policytest.ClusterPolicy(t, "p", spec)}}
 	}
+	ofNodes := func(spec string) compile.Input {
+		return compile.Input{NodePolicies: []*v1alpha1.NodeNetworkPolicy{policytest.NodePolicy(t, "p", spec)}}
+	}
 	standard := func(spec string) compile.Input {
 		u := &unstructured.Unstructured{}
 		fatal.If(t, yaml.Unmarshal([]byte("{metadata: {name: p}, spec: "+spec+"}"), &u.Object))
@@ -81,7 +84,7 @@ func TestStatusOfAPolicyThatSelectsNothing(t *testing.T) {
 		{ours("{tier: Admin, priority: 1, subject: {namespaces: " + no + "}, egress: [{action: Accept}, {action: Pass, matches: [{name: a.test}], networks: [192.0.2.0/24]}, {action: Deny}]}"),
 			"spec.egress[1] (Pass), spec.egress[2] (Deny)"},
 		{ours("{tier: Admin, subject: {namespaces: {}}, egress: [{action: Log}]}"), "spec.egress[0] (Deny)"},
-		{ours("{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}"), "spec.egress[0] (Deny)"},
+		{ofNodes("{nodeSelector: {}, priority: 1, egress: [{action: Deny}]}"), "spec.egress[0] (Deny)"},
 		{ours("{tier: Admin, priority: 1, subject: {namespaces: " + no + "}, egress: [" + strings.Repeat("{action: Deny}, ", 10) + "]}"), "spec.egress[7] (Deny) and 2 more"},
 		{standard("{tier: Admin, priority: 1, subject: {namespaces: " + no + "}, egress: [{action: Accept, to: [{nodes: {}}]}]}"), ""},
 		{standard("{tier: Admin, priority: 1, subject: {namespaces: " + no + "}, egress: [{action: Deny, to: [{nodes: {}}]}]}"), "spec.egress[0] (Deny)"},

@@ -10,20 +10,24 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // streamPatience is how long a follower may read no line before the stream ends.
 const streamPatience = 30 * time.Second
 
-// audit answers with the log's last lines, and with follow with new lines. With cluster a
-// cluster policy is to be made of them, which is for callers who may read these.
+// audit answers with the log's last lines, and with follow with new lines. With cluster or
+// nodes a policy is to be made of them, which is for callers who may read those of the kind.
 func (r *request) audit() error {
 	f, err := r.filter()
 	if err != nil {
 		return err
 	}
-	if r.URL.Query().Has("cluster") {
-		if err := r.mayCluster(); err != nil {
+	for query, id := range map[string]string{"cluster": "", "nodes": nnp.ID("")} {
+		if !r.URL.Query().Has(query) {
+			continue
+		}
+		if err := r.mayRead(id); err != nil {
 			return err
 		}
 	}

@@ -111,7 +111,7 @@ func TestFollow(t *testing.T) {
 type once struct{ left *int }
 
 func (o once) May(_ context.Context, r serve.Right) (bool, error) {
-	if r == serve.ClusterPolicies(false) || r == serve.ClusterPolicies(true) {
+	if r != serve.RowsOf(r.Namespace) {
 		return false, nil
 	}
 	*o.left--

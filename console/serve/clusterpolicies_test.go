@@ -136,6 +136,8 @@ func TestClusterSuggestions(t *testing.T) {
 		{consoletest.Some{"shop", "cluster"}, "cluster=1", "you may not see all namespaces"},
 		{consoletest.Some{"", "shop", "cluster"}, "cluster=1", ""},
 		{serve.Everything{}, "cluster=1", ""},
+		{consoletest.Some{"", "shop", "cluster"}, "nodes=1", "the right to get nodenetworkpolicies.namegate.io"},
+		{consoletest.Some{"", "shop", "nodes"}, "nodes=1", ""},
 	} {
 		q, err := url.ParseQuery(c.query)
 		fatal.If(t, err)

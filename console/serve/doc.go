@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // Viewer decides which rows the caller may see.
@@ -30,11 +31,13 @@ func RowsOf(namespace string) Right {
 	return Right{v1alpha1.GroupVersionResource().GroupResource(), namespace}
 }
 
-// ClusterPolicies is the right to read the cluster policies of a kind: ClusterNetworkPolicies where standard is true,
-// else ClusterFQDNNetworkPolicies.
-func ClusterPolicies(standard bool) Right {
-	if standard {
+// ClusterPolicies is the right to read the cluster policies of the kind of a policy, by its id.
+func ClusterPolicies(id string) Right {
+	if cnp.IsID(id) {
 		return Right{Kind: cnp.Resource().GroupResource()}
+	}
+	if _, ofNodes := nnp.Name(id); ofNodes {
+		return Right{Kind: v1alpha1.NodeGroupVersionResource().GroupResource()}
 	}
 	return Right{Kind: v1alpha1.ClusterGroupVersionResource().GroupResource()}
 }

@@ -69,7 +69,7 @@ func (r *request) explained(q explain.Question, f explain.Facts) error {
 	var answer explain.Explanation
 	r.decide(func(has func(Right) bool) {
 		f.Sees = func(namespace string) bool { return has(RowsOf(namespace)) }
-		f.SeesCluster = func(standard bool) bool { return has(ClusterPolicies(standard)) }
+		f.SeesCluster = func(id string) bool { return has(ClusterPolicies(id)) }
 		answer = explain.Explain(q, f)
 	})
 	return r.answer(answer)
@@ -109,7 +109,7 @@ func (r *request) factsOf(p *policy.Pod) explain.Facts {
 		Now: r.handler.now(), Pod: *p, View: r.Snapshot.ViewOf(ref), Policies: policies, Failing: r.Failing,
 		Trouble: r.Trouble()[ref], Open: r.Live.Grants(ref), Blocked: r.Blocked, Domain: r.Domain, Resolvers: r.Resolvers(),
 		Flows: r.flows(ref), Free: free(r.Snapshot, p, policies), Contested: contested(r.Snapshot, p, (*policy.View).InForce),
-		Snapshot: r.Snapshot, Services: r.Services, CountsByName: r.CountsByName,
+		Snapshot: r.Snapshot, Services: r.Services, CountsByName: r.CountsByName, Route: r.Route,
 		Pods: r.allPods(), OtherNamespaces: r.RemoteNamespaces, OtherPods: r.Unread, Engine: r.Engine(ref),
 	}
 	if f.Failing != "" && !r.sees("") {
@@ -174,10 +174,10 @@ func (r *request) problems(p *policy.Pod, v *policy.View) (out []policy.Problem)
 	for _, problem := range r.Problems {
 		id, of := strings.CutPrefix(problem.Object, "policy ")
 		network, ordinary := strings.CutPrefix(problem.Object, "networkpolicy ")
-		ruled, standard, ofCluster := clusterPolicy(problem.Object)
+		ruled, ofCluster := clusterPolicy(problem.Object)
 		switch {
 		case ofCluster && v != nil && slices.Contains(v.ClusterPolicies(), ruled):
-			if !r.seesCluster(standard) {
+			if !r.seesCluster(ruled) {
 				continue
 			}
 		case ordinary && v != nil && (slices.Contains(v.NetworkPolicies, network) || v.Ingress != nil && slices.Contains(v.Ingress.NetworkPolicies, network)):

@@ -11,16 +11,16 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// explainFrom answers why a pod can or cannot be reached from a source.
+// explainFrom answers why a pod or a node can or cannot be reached from a source.
 func (r *request) explainFrom() error {
-	if r.URL.Query().Has("node") {
-		return console.Refuse(http.StatusBadRequest, "connections to a node are not explained; write explain POD [PORT] --from POD|IP|node/NODE")
-	}
 	to, err := explain.ParsePort(r.URL.Query().Get("port"))
 	if err != nil {
 		return console.Refuse(http.StatusBadRequest, "%v", err)
 	}
-	p, err := r.subject()
+	p, err := r.node()
+	if p == nil && err == nil {
+		p, err = r.subject()
+	}
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,44 @@ import (
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
+// TestExplainFromToNode: connections to the node are explained to callers who may read policies for nodes.
+func TestExplainFromToNode(t *testing.T) {
+	w := consoletest.New("node-1")
+	w.Input.Node = &policy.Node{Name: "node-1", Interfaces: []string{"eth0"}, Addrs: policytest.Addrs("10.1.0.1")}
+	w.Input.Nodes = []*policy.Pod{peers.Node("node-2", nil, policytest.Addrs("192.0.2.2"))}
+	w.Input.NodePolicies = append(w.Input.NodePolicies, policytest.NodePolicy(t, "api", "{nodeSelector: {}, priority: 1, ingress: [{action: Accept, networks: [192.0.2.0/24]}, {action: Deny}]}"))
+	w.Compile()
+	for _, c := range []struct {
+		from    string
+		viewer  serve.Viewer
+		verdict explain.Verdict
+		want    string
+	}{
+		{"192.0.2.9", serve.Everything{}, explain.Allowed, "api (spec.ingress[0]) allows 192.0.2.9"},
+		{"node/node-2", serve.Everything{}, explain.Allowed, "api (spec.ingress[0]) allows node/node-2"},
+		{"shop/batch", serve.Everything{}, explain.Denied, "api (spec.ingress[1]) denies shop/batch"},
+		{"shop/logs", serve.Everything{}, explain.Allowed, "loopback"},
+		{"node/node-1", serve.Everything{}, explain.Allowed, "loopback"},
+		{"192.0.2.9", consoletest.Tenant, "", "you may not see policies for nodes"},
+	} {
+		resp, err := w.Agent("", c.viewer).Ask(context.Background(), console.ExplainPath, url.Values{"node": {"node-1"}, "from": {c.from}, "port": {"8080"}})
+		if c.verdict == "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v", c.from, err)
+			}
+			continue
+		}
+		fatal.If(t, err, c.from)
+		text, err := io.ReadAll(resp.Body)
+		fatal.If(t, err)
+		var e explain.Explanation
+		fatal.If(t, json.Unmarshal(text, &e))
+		if e.Verdict != c.verdict || !strings.Contains(e.Reason, c.want) || e.Pod != "node node-1" {
+			t.Errorf("%s: %s", c.from, text)
+		}
+	}
+}
+
 // TestExplainFrom: sources of every form, and what of them a caller may see.
 func TestExplainFrom(t *testing.T) {
 	tenant := consoletest.Some{"shop"}

@@ -7,6 +7,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // filter reads the filter of a request.
@@ -21,9 +22,9 @@ func (r *request) filter() (console.AuditFilter, error) {
 }
 
 // choose appends the selected lines that the caller may see, without what he may not see of them. Lines
-// of nodes are for callers who may get the cluster kind, which alone selects nodes.
+// of nodes are for callers who may get the kind that selects nodes.
 // An unreadable line is left out.
-func choose(f *console.AuditFilter, out, lines []byte, sees func(namespace string) bool, seesCluster func(standard bool) bool) []byte {
+func choose(f *console.AuditFilter, out, lines []byte, sees func(namespace string) bool, seesCluster func(id string) bool) []byte {
 	ours := []byte(nil)
 	if f.Namespace != "" {
 		ours = []byte(`"namespace":"` + f.Namespace + `"`)
@@ -37,7 +38,7 @@ func choose(f *console.AuditFilter, out, lines []byte, sees func(namespace strin
 		if json.Unmarshal(line, &l) != nil || !f.Wants(&l) {
 			continue
 		}
-		if l.Host != nil && !seesCluster(false) || l.Host == nil && !seesPod(policy.PodRef{Namespace: l.Pod.Namespace, Name: l.Pod.Name}, sees) {
+		if l.Host != nil && !seesCluster(nnp.ID("")) || l.Host == nil && !seesPod(policy.PodRef{Namespace: l.Pod.Namespace, Name: l.Pod.Name}, sees) {
 			continue
 		}
 		out = append(out, redact(line, &l, sees, seesCluster)...)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // scope reads the namespace and the pod of a request, "" for all, and refuses a caller
@@ -22,13 +23,13 @@ func (r *request) scope() (namespace, pod string, err error) {
 }
 
 // node returns the node that a request is about, nil for none. Nodes are for callers who may get the
-// cluster kind, which alone selects them.
+// kind that selects them.
 func (r *request) node() (*policy.Pod, error) {
 	name := r.URL.Query().Get("node")
 	if name == "" {
 		return nil, nil
 	}
-	if err := r.mayCluster(); err != nil {
+	if err := r.mayRead(nnp.ID("")); err != nil {
 		return nil, err
 	}
 	if name != r.Node {

@@ -27,8 +27,8 @@ func FuzzChoose(f *testing.F) {
 		if verdict != "" {
 			filter.Verdicts = []string{verdict}
 		}
-		some := serve.Choose(&filter, nil, log, func(ns string) bool { return ns == "shop" }, func(bool) bool { return false })
-		all := serve.Choose(&filter, nil, log, func(string) bool { return true }, func(bool) bool { return true })
+		some := serve.Choose(&filter, nil, log, func(ns string) bool { return ns == "shop" }, func(string) bool { return false })
+		all := serve.Choose(&filter, nil, log, func(string) bool { return true }, func(string) bool { return true })
 		for line := range bytes.Lines(some) {
 			var h audit.Line
 			fatal.If(t, json.Unmarshal(line, &h), "no line:", line)

@@ -32,7 +32,7 @@ func (r *request) grants() error {
 		pods = append(pods, p.PodRef)
 	} else if snap != nil {
 		for _, v := range snap.Views {
-			if v.Node != nil && !r.seesCluster(false) {
+			if v.Node != nil && !r.seesNodes() {
 				continue
 			}
 			if namespace == "" || v.Pod.Namespace == namespace {

@@ -106,7 +106,7 @@ func (r *request) status() error {
 		return err
 	}
 	s := r.Status()
-	if s.Problems = r.ofSeen(s.Problems); !r.seesCluster(false) {
+	if s.Problems = r.ofSeen(s.Problems); !r.seesNodes() {
 		s.Failsafes = nil
 	}
 	return r.answer(s)

@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // policies answers with the policies of a namespace, or of all, and the cluster policies that the
@@ -29,7 +30,7 @@ func (r *request) policies() error {
 	}
 	if snap := r.Snapshot; snap != nil {
 		for _, v := range snap.Views {
-			if v.Node == nil && (namespace == "" || v.Pod.Namespace == namespace) && seesPod(v.Pod.PodRef, r.sees) || v.Node != nil && namespace == "" && r.seesCluster(false) {
+			if v.Node == nil && (namespace == "" || v.Pod.Namespace == namespace) && seesPod(v.Pod.PodRef, r.sees) || v.Node != nil && namespace == "" && r.seesNodes() {
 				selected(rows, v, r.seesCluster)
 			}
 		}
@@ -68,7 +69,7 @@ func rowOf(p *v1alpha1.FQDNNetworkPolicy) *console.PolicyRow {
 
 // selected counts a pod or node for the policies that select it, and adds the cluster policies
 // among them that may be read.
-func selected(rows map[string]*console.PolicyRow, v *policy.View, sees func(standard bool) bool) {
+func selected(rows map[string]*console.PolicyRow, v *policy.View, sees func(id string) bool) {
 	for _, id := range v.Policies {
 		if row := rows[id]; row != nil {
 			row.Selected++
@@ -77,7 +78,7 @@ func selected(rows map[string]*console.PolicyRow, v *policy.View, sees func(stan
 	for _, id := range v.ClusterPolicies() {
 		if row := rows[id]; row != nil {
 			row.Selected++
-		} else if sees(cnp.IsID(id)) {
+		} else if sees(id) {
 			rows[id] = clusterRow(id, v)
 		}
 	}
@@ -89,15 +90,23 @@ func clusterRow(id string, v *policy.View) *console.PolicyRow {
 	if cnp.IsID(id) {
 		row.Kind, row.Name = cnp.Kind, id[len(cnp.ID("")):]
 	}
+	if name, ofNodes := nnp.Name(id); ofNodes {
+		row.Kind, row.Name = v1alpha1.NodeKind, name
+	}
 	rules := slices.Collect(v.Rules.Cluster())
 	if v.Ingress != nil {
 		rules = slices.AppendSeq(rules, v.Ingress.Cluster())
+	}
+	if v.Traffic != nil {
+		rules = slices.Collect(v.Traffic.All())
 	}
 	for _, rule := range rules {
 		if rule.Policy != id {
 			continue
 		}
-		row.Tier = rule.Tier.String()
+		if row.Tier = rule.Tier.String(); v.Node != nil {
+			row.Tier, row.Traffic = "", rule.Traffic.String()
+		}
 		if rule.Audit {
 			row.Enforcement = string(v1alpha1.EnforcementAudit)
 		}
@@ -110,7 +119,7 @@ func clusterRow(id string, v *policy.View) *console.PolicyRow {
 
 // policyOf returns the id of the policy that is the object of a problem, "" for other objects.
 func policyOf(object string) string {
-	if id, _, is := clusterPolicy(object); is {
+	if id, is := clusterPolicy(object); is {
 		return id
 	}
 	if id, is := strings.CutPrefix(object, "policy "); is {

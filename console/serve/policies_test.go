@@ -138,7 +138,7 @@ func TestFailsafesInStatus(t *testing.T) {
 	}
 	all := shown(serve.Everything{})
 	for _, want := range []string{
-		"failsafe always: every protocol to the loopback interface; neighbor discovery", "failsafe nodes: TCP 10250 to 192.0.2.1 ",
+		"failsafe always: every protocol to and from the loopback interface; neighbor discovery", "failsafe nodes: TCP 10250 to 192.0.2.1 ",
 		"192.0.2.6, 192.0.2.16/28, 198.51.100.0/24 and 2 more, unless a rule lists the address",
 		"failsafe unknown no resolver of the host; until then this node accepts no policies for nodes",
 	} {

@@ -12,7 +12,7 @@ import (
 // redact returns a line, which was read as l, as the caller may see it: without sources and names that only pods asked
 // for whose namespace may not be seen, and with "a cluster policy (Admin)" in place of a policy that may not be read.
 // Nothing is left of a line where that cannot be done. What is left begins as the log's lines do: people look for that.
-func redact(line []byte, l *audit.Line, sees func(string) bool, seesCluster func(standard bool) bool) []byte {
+func redact(line []byte, l *audit.Line, sees func(string) bool, seesCluster func(id string) bool) []byte {
 	changed := false
 	hide := func(id, tier string) string {
 		if hiddenPolicy(id, seesCluster) {

@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 )
 
 // may returns the refusal of a caller who may not see a namespace, "" for all.
@@ -26,21 +27,28 @@ func (r *request) may(namespace string) error {
 	return console.Refuse(http.StatusForbidden, "you may not see the namespace %s: that takes the right to get fqdnnetworkpolicies.namegate.io in it; ask your administrator for the ClusterRole namegate-viewer there", namespace)
 }
 
-// mayCluster returns the refusal of a caller who may not read ClusterFQDNNetworkPolicies.
-func (r *request) mayCluster() error {
-	sees, err := r.viewer.May(r.Context(), ClusterPolicies(false))
+// mayRead returns the refusal of a caller who may not read the cluster policies of the kind of a policy.
+func (r *request) mayRead(id string) error {
+	right, what := ClusterPolicies(id), "cluster policies"
+	if _, ofNodes := nnp.Name(id); ofNodes {
+		what = "policies for nodes"
+	}
+	sees, err := r.viewer.May(r.Context(), right)
 	if err != nil || sees {
 		return err
 	}
-	return console.Refuse(http.StatusForbidden, "you may not see cluster policies: that takes the right to get clusterfqdnnetworkpolicies.namegate.io; ask the administrator of the cluster's policies")
+	return console.Refuse(http.StatusForbidden, "you may not see %s: that takes the right to get %s; ask the administrator of the cluster's policies", what, right.Kind)
 }
 
 // sees tells whether the caller may see the rows of a namespace, false in doubt. Rights
 // are asked once for each namespace: the API server may need some time.
 func (r *request) sees(namespace string) bool { return r.has(RowsOf(namespace)) }
 
-// seesCluster is sees for the cluster policies of a kind, as of ClusterPolicies.
-func (r *request) seesCluster(standard bool) bool { return r.has(ClusterPolicies(standard)) }
+// seesCluster is sees for the cluster policies of the kind of a policy, by its id.
+func (r *request) seesCluster(id string) bool { return r.has(ClusterPolicies(id)) }
+
+// seesNodes is sees for the policies for nodes, and for what nodes do.
+func (r *request) seesNodes() bool { return r.seesCluster(nnp.ID("")) }
 
 func (r *request) has(of Right) bool {
 	sees, known := r.seen[of]
@@ -96,28 +104,30 @@ func seesPod(ref policy.PodRef, sees func(namespace string) bool) bool {
 	return !slices.ContainsFunc(namespaces(ref), func(ns string) bool { return !sees(ns) })
 }
 
-// clusterPolicy reads the object of a problem: the id of a cluster policy, and whether it is
-// of the standard's kind.
-func clusterPolicy(object string) (id string, standard, is bool) {
+// clusterPolicy reads the object of a problem: the id of a cluster policy.
+func clusterPolicy(object string) (id string, is bool) {
 	if name, is := strings.CutPrefix(object, cfqdnnp.Object("")); is {
-		return name, false, true
+		return name, true
 	}
 	if name, is := strings.CutPrefix(object, cnp.Object("")); is {
-		return cnp.ID(name), true, true
+		return cnp.ID(name), true
 	}
-	return "", false, false
+	if name, is := strings.CutPrefix(object, nnp.Object("")); is {
+		return nnp.ID(name), true
+	}
+	return "", false
 }
 
 // hiddenPolicy tells whether an id is that of a cluster policy that may not be read.
-func hiddenPolicy(id string, sees func(standard bool) bool) bool {
-	return policy.OfCluster(id) && !sees(cnp.IsID(id))
+func hiddenPolicy(id string, sees func(id string) bool) bool {
+	return policy.OfCluster(id) && !sees(id)
 }
 
 // ofSeen returns problems, those of cluster policies that the caller may not read without
 // their texts, and others without the names of such policies.
 func (r *request) ofSeen(problems []policy.Problem) (out []policy.Problem) {
 	for _, p := range problems {
-		if _, standard, is := clusterPolicy(p.Object); is && !r.seesCluster(standard) {
+		if id, is := clusterPolicy(p.Object); is && !r.seesCluster(id) {
 			p = policy.Problem{Object: explain.Hidden(""), Reason: p.Reason, Message: "who may get the kind can see why"}
 		}
 		p.Policies = slices.DeleteFunc(slices.Clone(p.Policies), func(id string) bool { return hiddenPolicy(id, r.seesCluster) })

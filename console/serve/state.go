@@ -50,6 +50,8 @@ type State struct {
 	// Own tells whether an address is this node's. Nodes are those of the cluster as peers, as far as they are read.
 	Own   func(netip.Addr) bool
 	Nodes []*policy.Pod
+	// Route returns the interface by which the node reaches an address, "" where it is not known; nil: of none.
+	Route func(netip.Addr) string
 	// CountsByName tells whether names count for what a Service leads on from an address.
 	CountsByName func(netip.Addr) bool
 	// Status is the answer to console.StatusPath, and Trouble are sentences on what keeps policies from

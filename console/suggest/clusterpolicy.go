@@ -12,7 +12,8 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/nnp"
+	"github.com/namegate/namegate/policy/api/ordered"
 )
 
 // ClusterOptions say which names become a cluster policy, and for whom.
@@ -46,10 +47,10 @@ func (l *Log) SuggestCluster(o ClusterOptions) Suggestion {
 		s.Notes = append(s.Notes, "asked for, without a port that was seen, so left out: "+console.Listed(portless, maxNames))
 	}
 	rules := Rules(allowed)
-	for _, r := range rules[min(len(rules), cfqdnnp.MaxRules):] {
-		s.leave("%s: the policy has %d rules, the most that one may have", console.Listed(r.Names, maxNames), cfqdnnp.MaxRules)
+	for _, r := range rules[min(len(rules), ordered.MaxRules):] {
+		s.leave("%s: the policy has %d rules, the most that one may have", console.Listed(r.Names, maxNames), ordered.MaxRules)
 	}
-	rules = rules[:min(len(rules), cfqdnnp.MaxRules)]
+	rules = rules[:min(len(rules), ordered.MaxRules)]
 	if len(rules) == 0 {
 		return Suggestion{[]Part{s}}
 	}
@@ -103,31 +104,41 @@ func (l *Log) SuggestNodes() Suggestion {
 	if len(rules) == 0 {
 		return Suggestion{[]Part{s}}
 	}
-	if most := cfqdnnp.MaxRules - 1; len(rules) > most {
-		s.leave("%d rules: a policy has at most %d; put them into another policy of a lower priority number", len(rules)-most, cfqdnnp.MaxRules)
+	if most := ordered.MaxRules - 1; len(rules) > most {
+		s.leave("%d rules: a policy has at most %d; put them into another policy of a lower priority number", len(rules)-most, ordered.MaxRules)
 		rules = rules[:most]
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.users)) {
 		users := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(n.users[key]))), "[]")
 		s.Notes = append(s.Notes, key+": dialled by the users "+strings.ReplaceAll(users, " ", ", "))
 	}
-	s.head = "For the connections of the nodes " + console.Listed(slices.Sorted(maps.Keys(n.nodes)), maxNames) + ". It selects every node, and only audits: change subject.nodes, try it, then write enforcement: Enforce."
-	s.ClusterPolicy = l.clusterPolicy("nodes-egress", v1alpha1.TierAdmin, append(rules, v1alpha1.ClusterEgressRule{Name: "everything else", Action: v1alpha1.ActionDeny}))
-	s.ClusterPolicy.Spec.Subject.Nodes = &metav1.LabelSelector{}
-	s.ClusterPolicy.Spec.Enforcement, s.ClusterPolicy.Spec.Safeguard = v1alpha1.EnforcementAudit, &v1alpha1.Safeguard{ConfirmWithin: "5m"}
+	s.head = "For the connections of the nodes " + console.Listed(slices.Sorted(maps.Keys(n.nodes)), maxNames) + ". It selects every node, and only audits: change nodeSelector, try it, then write enforcement: Enforce."
+	priority := int32(ordered.MaxPriority / 2)
+	s.NodePolicy = &v1alpha1.NodeNetworkPolicy{TypeMeta: typeMeta(v1alpha1.NodeKind), ObjectMeta: metav1.ObjectMeta{Name: l.unnamed("nodes-egress", nnp.ID)}}
+	s.NodePolicy.Spec = v1alpha1.NodeNetworkPolicySpec{NodeSelector: &metav1.LabelSelector{}, Priority: &priority, Enforcement: v1alpha1.EnforcementAudit, Safeguard: &v1alpha1.Safeguard{ConfirmWithin: "5m"}}
+	for _, r := range rules {
+		s.NodePolicy.Spec.Egress = append(s.NodePolicy.Spec.Egress, v1alpha1.NodeEgressRule{Action: v1alpha1.NodeAccept, Matches: r.Matches, NodePeers: v1alpha1.NodePeers{Networks: r.Networks}, Ports: r.Ports})
+	}
+	s.NodePolicy.Spec.Egress = append(s.NodePolicy.Spec.Egress, v1alpha1.NodeEgressRule{Name: "everything else", Action: v1alpha1.NodeDeny})
 	return Suggestion{[]Part{s}}
 }
 
 // clusterPolicy returns a policy without a subject, with a name that no line names, and a priority
 // with room before and behind it.
 func (l *Log) clusterPolicy(name string, tier v1alpha1.Tier, rules []v1alpha1.ClusterEgressRule) *v1alpha1.ClusterFQDNNetworkPolicy {
-	number, priority := 1, int32(cfqdnnp.MaxPriority/2)
-	for l.existing[numbered(name, number)] {
-		number++
-	}
-	p := &v1alpha1.ClusterFQDNNetworkPolicy{TypeMeta: typeMeta(v1alpha1.ClusterKind), ObjectMeta: metav1.ObjectMeta{Name: numbered(name, number)}}
+	priority := int32(ordered.MaxPriority / 2)
+	p := &v1alpha1.ClusterFQDNNetworkPolicy{TypeMeta: typeMeta(v1alpha1.ClusterKind), ObjectMeta: metav1.ObjectMeta{Name: l.unnamed(name, strings.Clone)}}
 	p.Spec.Tier, p.Spec.Priority, p.Spec.Egress = tier, &priority, rules
 	return p
+}
+
+// unnamed returns a name like name for a policy that no line names by its id.
+func (l *Log) unnamed(name string, id func(string) string) string {
+	number := 1
+	for l.existing[id(numbered(name, number))] {
+		number++
+	}
+	return numbered(name, number)
 }
 
 // clusterRules returns rules of a cluster policy that accept. fill adds a name, pattern or network.

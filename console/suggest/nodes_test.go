@@ -10,14 +10,14 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // nodeLine is a flow of a node.
 func nodeLine(node, verdict, to, protocol, host, names string) string {
-	return fmt.Sprintf(`{"v":1,"kind":"flow","time":"2026-05-01T12:00:00.250000Z","node":%q,"verdict":%q,%s,"protocol":%q,"destination":{%s},%s"reason":"rule","tier":"Admin","policy":"nodes-egress","rule":"rest","count":1}`+"\n",
+	return fmt.Sprintf(`{"v":1,"kind":"flow","time":"2026-05-01T12:00:00.250000Z","node":%q,"verdict":%q,%s,"protocol":%q,"destination":{%s},%s"reason":"rule","tier":"Admin","policy":"nodenetworkpolicy:nodes-egress","rule":"rest","count":1}`+"\n",
 		node, verdict, host, protocol, to, names)
 }
 
@@ -43,20 +43,18 @@ func TestNodeNeeds(t *testing.T) {
 	s := n.SuggestNodes()
 	var out bytes.Buffer
 	fatal.If(t, s.Write(&out))
-	const want = `# For the connections of the nodes n1, n2. It selects every node, and only audits: change subject.nodes, try it, then write enforcement: Enforce.
+	const want = `# For the connections of the nodes n1, n2. It selects every node, and only audits: change nodeSelector, try it, then write enforcement: Enforce.
 # Note: 203.0.113.5/32: dialled by the users 0
 # Note: mirror.test: dialled by the users 42
 # Note: registry.test: dialled by the users 0, 42
 # Left out: icmp to 203.0.113.9/32: rules have ports of TCP, UDP and SCTP; add a rule without ports where the destination is needed
 apiVersion: namegate.io/v1alpha1
-kind: ClusterFQDNNetworkPolicy
+kind: NodeNetworkPolicy
 metadata:
   name: nodes-egress-2
 spec:
-  tier: Admin
+  nodeSelector: {}
   priority: 500
-  subject:
-    nodes: {}
   egress:
   - action: Accept
     matches:
@@ -83,9 +81,9 @@ spec:
     confirmWithin: 5m
 `
 	diff.Error(t, want, out.String())
-	var p v1alpha1.ClusterFQDNNetworkPolicy
+	var p v1alpha1.NodeNetworkPolicy
 	fatal.If(t, yaml.UnmarshalStrict(out.Bytes(), &p))
-	diff.Empty(t, cfqdnnp.Validate(&p))
+	diff.Empty(t, nnp.Validate(&p))
 	out.Reset()
 	fatal.If(t, NewLog().SuggestNodes().Write(&out))
 	if !strings.HasPrefix(out.String(), "# No policy: ") || strings.Contains(out.String(), "kind:") {

@@ -62,6 +62,7 @@ type Part struct {
 	// NetworkPolicies are for another engine, if there is one, so that it does not deny what Policies allow.
 	NetworkPolicies []*networkingv1.NetworkPolicy
 	ClusterPolicy   *v1alpha1.ClusterFQDNNetworkPolicy
+	NodePolicy      *v1alpha1.NodeNetworkPolicy
 	head            string   // of a cluster policy: what it is for, or why there is none
 	Left            []Left   // what the policies do not allow, sorted
 	Notes           []string // what to know before they are applied

@@ -48,6 +48,9 @@ func (p *Part) objects() (all []metav1.Object) {
 	for i := range p.Policies {
 		all = append(all, &p.Policies[i])
 	}
+	if p.NodePolicy != nil {
+		all = append(all, p.NodePolicy)
+	}
 	if p.ClusterPolicy != nil {
 		all = append(all, p.ClusterPolicy)
 	}

@@ -224,7 +224,7 @@ func TestSuggestForNodes(t *testing.T) {
 		o := (&cluster{nodes: []*webtest.Node{one}, viewer: serve.Everything{}}).open(t, "")
 		var s Suggested
 		o.get(t, "/api/suggest?workload=Node/node-1", &s)
-		if !strings.Contains(s.YAML, "kind: ClusterFQDNNetworkPolicy") || !strings.Contains(s.YAML, "mirror.test") {
+		if !strings.Contains(s.YAML, "kind: NodeNetworkPolicy") || !strings.Contains(s.YAML, "mirror.test") {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -42,6 +42,18 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &crdsv1alpha1.FQDNNetworkPolicyStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Match"):
 		return &crdsv1alpha1.MatchApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeEgressRule"):
+		return &crdsv1alpha1.NodeEgressRuleApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeIngressRule"):
+		return &crdsv1alpha1.NodeIngressRuleApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeNetworkPolicy"):
+		return &crdsv1alpha1.NodeNetworkPolicyApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeNetworkPolicySpec"):
+		return &crdsv1alpha1.NodeNetworkPolicySpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeNetworkPolicyStatus"):
+		return &crdsv1alpha1.NodeNetworkPolicyStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodePeers"):
+		return &crdsv1alpha1.NodePeersApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PodSubject"):
 		return &crdsv1alpha1.PodSubjectApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Port"):

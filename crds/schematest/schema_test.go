@@ -38,9 +38,12 @@ func kinds() []kind {
 	}
 	cluster := maps.Clone(settings)
 	cluster["dns.denied"] = "NXDomain"
+	node := maps.Clone(cluster)
+	node["traffic"] = "Local"
 	return []kind{
 		{"fqdnnetworkpolicies", "admission.yaml", "{podSelector: {}}", settings},
 		{"clusterfqdnnetworkpolicies", "admission-cluster.yaml", "{tier: Admin, priority: 0, subject: {namespaces: {}}}", cluster},
+		{"nodenetworkpolicies", "admission-node.yaml", "{nodeSelector: {}, priority: 0}", node},
 	}
 }
 

@@ -41,10 +41,7 @@ type ClusterFQDNNetworkPolicyList struct {
 	Items           []ClusterFQDNNetworkPolicy `json:"items"`
 }
 
-// ClusterFQDNNetworkPolicySpec selects pods or nodes and lists what is accepted, denied or passed
-// on for them.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.safeguard) || has(self.subject.nodes)",message="safeguard is for policies of nodes; write subject.nodes, or leave safeguard out"
+// ClusterFQDNNetworkPolicySpec selects pods and lists what is accepted, denied or passed on for them.
 type ClusterFQDNNetworkPolicySpec struct {
 	// Tier is Admin or Baseline. The Admin tier comes before the policies of the namespaces. The
 	// Baseline tier is the default of the pods that no namespaced policy for egress selects.
@@ -58,7 +55,7 @@ type ClusterFQDNNetworkPolicySpec struct {
 	// +kubebuilder:validation:Maximum=1000
 	Priority *int32 `json:"priority"`
 
-	// Subject selects the pods or nodes of the policy.
+	// Subject selects the pods of the policy.
 	// +required
 	Subject ClusterSubject `json:"subject"`
 
@@ -88,29 +85,6 @@ type ClusterFQDNNetworkPolicySpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	TTL TTL `json:"ttl,omitzero"`
-
-	// Safeguard turns a generation of a policy for nodes to Audit on each node where it is in force,
-	// unless the annotation namegate.io/confirmed names it. Without a safeguard the policy is enforced
-	// until it is changed or deleted.
-	// +optional
-	Safeguard *Safeguard `json:"safeguard,omitempty"`
-}
-
-// ConfirmedAnnotation names the generation (metadata.generation) of a policy that its
-// administrators have confirmed: "3".
-const ConfirmedAnnotation = "namegate.io/confirmed"
-
-// Safeguard ends the enforcement of a policy that locks its administrators out.
-type Safeguard struct {
-	// ConfirmWithin is how long a generation of the policy is enforced on a node before it is confirmed,
-	// from 1m to 24h. After that time, or after a minute without the API server, the node only audits
-	// it. To confirm a generation, set the annotation namegate.io/confirmed to metadata.generation. A
-	// confirmed generation is enforced whether the API server is available or not.
-	// +optional
-	// +kubebuilder:default="5m"
-	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}[hms])+$') && duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="write 1m to 24h, in hours, minutes and seconds: 5m, 1h30m"
-	ConfirmWithin string `json:"confirmWithin,omitempty"`
 }
 
 // Tier is Admin or Baseline.
@@ -124,12 +98,15 @@ const (
 	TierBaseline Tier = "Baseline"
 )
 
-// ClusterSubject is exactly one of pods, namespaces and nodes.
+// ClusterSubject is exactly one of pods and namespaces.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.pods) ? 1 : 0) + (has(self.namespaces) ? 1 : 0) + (has(self.nodes) ? 1 : 0) == 1",message="write exactly one of pods, namespaces and nodes; namespaces: {} selects every pod"
+// +kubebuilder:validation:XValidation:rule="has(self.pods) != has(self.namespaces)",message="write exactly one of pods and namespaces; namespaces: {} selects every pod"
 type ClusterSubject struct {
 	// Pods selects pods by the labels of their namespace and by their own.
+	//
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="(!has(self.namespaceSelector.matchExpressions) || self.namespaceSelector.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])) && (!has(self.podSelector.matchExpressions) || self.podSelector.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist']))",message="write In, NotIn, Exists or DoesNotExist as operator"
+	// +kubebuilder:validation:XValidation:rule="(!has(self.namespaceSelector.matchExpressions) || self.namespaceSelector.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))) && (!has(self.podSelector.matchExpressions) || self.podSelector.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0)))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	Pods *PodSubject `json:"pods,omitempty"`
 
 	// Namespaces selects all pods of namespaces, by the labels of the namespaces. An empty selector ({}) selects every pod.
@@ -138,16 +115,6 @@ type ClusterSubject struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="write In, NotIn, Exists or DoesNotExist as operator"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	Namespaces *metav1.LabelSelector `json:"namespaces,omitempty"`
-
-	// Nodes selects nodes by their labels. The policy then decides the connections that processes of the node and
-	// pods in the host's network begin, and no connections of other pods. Destinations that the node needs are
-	// always allowed: namegate status on the node lists them. If an agent cannot determine all of them, the policy
-	// is only audited on that node.
-	//
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="write In, NotIn, Exists or DoesNotExist as operator"
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
-	Nodes *metav1.LabelSelector `json:"nodes,omitempty"`
 
 	// Unreadable is set by the source of the policy where a part of the subject is unknown to this
 	// version or has another type: the reason. It is no part of the API.
@@ -160,15 +127,11 @@ type PodSubject struct {
 	// NamespaceSelector selects namespaces by their labels. An empty selector ({}) selects every namespace.
 	//
 	// +required
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="write In, NotIn, Exists or DoesNotExist as operator"
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector"`
 
 	// PodSelector selects pods of these namespaces by their labels. An empty selector ({}) selects all of them.
 	//
 	// +required
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="write In, NotIn, Exists or DoesNotExist as operator"
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	PodSelector *metav1.LabelSelector `json:"podSelector"`
 }
 
@@ -258,9 +221,8 @@ type ClusterFQDNNetworkPolicyStatus struct {
 	// names invalid rules: with Accept such a rule matches nothing, with Deny or Pass it denies every
 	// connection. If the status is False, the reason is Invalid, and the policy selects nothing.
 	//
-	// Enforced is False if the policy is not enforced. Its reason is Audit, NotAccepted, TurnedToAudit if the
-	// safeguard ended its enforcement on nodes, or that of the pods or nodes for which it is not enforced. It is
-	// True with the reason Unconfirmed while the policy has a safeguard and this generation is not confirmed.
+	// Enforced is False if the policy is not enforced. Its reason is Audit, NotAccepted, or that of the pods for
+	// which it is not enforced.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -14,6 +14,8 @@ const (
 	Resource        = "fqdnnetworkpolicies"
 	ClusterKind     = "ClusterFQDNNetworkPolicy"
 	ClusterResource = "clusterfqdnnetworkpolicies"
+	NodeKind        = "NodeNetworkPolicy"
+	NodeResource    = "nodenetworkpolicies"
 )
 
 // SchemeGroupVersion is GroupVersion, under the name that generated code expects.
@@ -34,11 +36,17 @@ func ClusterGroupVersionResource() schema.GroupVersionResource {
 	return GroupVersion().WithResource(ClusterResource)
 }
 
+// NodeGroupVersionResource returns the resource of NodeKind.
+func NodeGroupVersionResource() schema.GroupVersionResource {
+	return GroupVersion().WithResource(NodeResource)
+}
+
 // AddToScheme makes the kinds and their lists known to s. It never fails; the error
 // is there for runtime.SchemeBuilder and its like.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion(), &FQDNNetworkPolicy{}, &FQDNNetworkPolicyList{},
-		&ClusterFQDNNetworkPolicy{}, &ClusterFQDNNetworkPolicyList{})
+		&ClusterFQDNNetworkPolicy{}, &ClusterFQDNNetworkPolicyList{},
+		&NodeNetworkPolicy{}, &NodeNetworkPolicyList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil
 }

@@ -18,6 +18,7 @@ func TestAddToScheme(t *testing.T) {
 	for kind, want := range map[string]runtime.Object{
 		Kind: &FQDNNetworkPolicy{}, Kind + "List": &FQDNNetworkPolicyList{},
 		ClusterKind: &ClusterFQDNNetworkPolicy{}, ClusterKind + "List": &ClusterFQDNNetworkPolicyList{},
+		NodeKind: &NodeNetworkPolicy{}, NodeKind + "List": &NodeNetworkPolicyList{},
 	} {
 		got, err := s.New(GroupVersion().WithKind(kind))
 		if err != nil || reflect.TypeOf(got) != reflect.TypeOf(want) {
@@ -26,6 +27,7 @@ func TestAddToScheme(t *testing.T) {
 	}
 	diff.Equal(t, "namegate.io/v1alpha1, Resource=fqdnnetworkpolicies", GroupVersionResource().String())
 	diff.Equal(t, "namegate.io/v1alpha1, Resource=clusterfqdnnetworkpolicies", ClusterGroupVersionResource().String())
+	diff.Equal(t, "namegate.io/v1alpha1, Resource=nodenetworkpolicies", NodeGroupVersionResource().String())
 }
 
 // TestJSON: unset fields stay unset, so that a manifest survives a round trip through
@@ -44,7 +46,12 @@ func TestJSON(t *testing.T) {
 			`"subject":{"pods":{"namespaceSelector":{},"podSelector":{"matchLabels":{"a":"b"}}}},`+
 			`"egress":[{"name":"n","action":"Deny","matches":[{"name":"a.test"},{"pattern":"*.test"}],"networks":["192.0.2.0/24"],"ports":[{"protocol":"ALL","port":1,"endPort":2},{}]},`+
 			`{"action":"Pass"}],"enforcement":"Audit","denied":"Drop","dns":{"denied":"Resolve","unmatched":"Refuse"},"ttl":{"graceSeconds":60,"reuseSeconds":5}}}`,
-		`{"metadata":{},"spec":{"tier":"Admin","priority":7,"subject":{"nodes":{"matchLabels":{"a":"b"}}}}}`,
+	)
+	roundTrip[NodeNetworkPolicy](t,
+		`{"metadata":{},"spec":{"nodeSelector":{},"priority":0}}`,
+		`{"kind":"NodeNetworkPolicy","apiVersion":"namegate.io/v1alpha1","metadata":{"name":"p"},"spec":{"nodeSelector":{"matchLabels":{"a":"b"}},"priority":1000,"traffic":"Forwarded","interfaces":["eth*"],`+
+			`"ingress":[{"name":"n","action":"Accept","networks":["192.0.2.0/24"],"nodes":{},"pods":{"namespaceSelector":{},"podSelector":{}},"ports":[{"protocol":"TCP","port":1}]}],`+
+			`"egress":[{"action":"Deny","matches":[{"name":"a.test"}],"networks":["192.0.2.0/24"]}],"enforcement":"Audit","denied":"Drop","ttl":{"graceSeconds":60},"safeguard":{"confirmWithin":"5m"}}}`,
 	)
 }
 

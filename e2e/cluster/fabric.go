@@ -15,7 +15,7 @@ type site struct {
 }
 
 // The cluster's addresses. The world has, besides its own, every documentation
-// address, see worldRanges; its DNS server is Resolver4 and Resolver6.
+// address and a private network, see worldRanges; its DNS server is Resolver4 and Resolver6.
 var (
 	worldSite   = site{name: "world", addr4: netip.MustParseAddr("10.77.0.1"), addr6: netip.MustParseAddr("fd00:77::1")}
 	controlSite = site{name: "control", addr4: netip.MustParseAddr("10.77.0.10"), addr6: netip.MustParseAddr("fd00:77::10")}
@@ -43,7 +43,7 @@ var (
 	Resolver6 = netip.MustParseAddr("2001:db8::53")
 
 	worldRanges = []string{
-		"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "198.18.0.0/15", "169.254.169.254/32", "2001:db8::/32",
+		"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "198.18.0.0/15", "169.254.169.254/32", "2001:db8::/32", "10.0.0.0/24",
 	}
 )
 

@@ -1,7 +1,10 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,4 +80,13 @@ func (c *Cluster) Asked() ([]string, error) {
 		return nil, fmt.Errorf("read what the world was asked: %w", err)
 	}
 	return strings.Split(strings.TrimSpace(string(text)), "\n"), nil
+}
+
+// DialWorld connects from an address of the world over TCP.
+func (c *Cluster) DialWorld(ctx context.Context, from, to netip.AddrPort) (conn net.Conn, err error) {
+	err = c.world.Do(func() (err error) {
+		conn, err = (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from)}).DialContext(ctx, "tcp", to.String())
+		return err
+	})
+	return conn, err
 }

@@ -20,7 +20,7 @@ func testAPIServer(t *testing.T) {
 	for _, p := range []string{"a", "b"} {
 		s.enforced(soon, p)
 	}
-	s.administrate("closed", `{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}`)
+	s.administrate("closed", `{nodeSelector: {}, priority: 1, egress: [{action: Deny}]}`)
 	s.clusterEnforced("closed")
 	fatal.If(t, the.StopAPIServer())
 	back := false

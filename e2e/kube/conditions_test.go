@@ -112,12 +112,14 @@ func (s *scenario) compiles() (out []int) {
 // message that says what to write, and takes every valid one.
 func testAdmission(t *testing.T) {
 	s := begin(t, "admission")
-	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
-	fatal.If(t, err)
-	cluster, err := os.ReadFile("../../crds/testdata/admission-cluster.yaml")
-	fatal.If(t, err)
+	var text string
+	for _, file := range []string{"admission.yaml", "admission-cluster.yaml", "admission-node.yaml"} {
+		of, err := os.ReadFile("../../crds/testdata/" + file)
+		fatal.If(t, err)
+		text += string(of) + "\n"
+	}
 	refused := 0
-	for _, doc := range strings.Split(string(text)+"\n"+string(cluster), "\n---\n") {
+	for _, doc := range strings.Split(text, "\n---\n") {
 		var c struct {
 			Name, Manifest string
 			Refused        []string
@@ -151,35 +153,36 @@ func testAdmission(t *testing.T) {
 	t.Logf("%d refusals", refused)
 }
 
-// clusterPolicy is a manifest of a ClusterFQDNNetworkPolicy; spec is its YAML in flow style.
-func clusterPolicy(name, spec string) string {
-	return fmt.Sprintf("---\napiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: %s}\nspec: %s\n", name, spec)
-}
-
-// administrate applies a cluster policy, which goes with the scenario.
+// administrate applies a policy for nodes, which goes with the scenario; spec is its YAML in flow style.
 func (s *scenario) administrate(name, spec string) {
 	s.Helper()
-	s.apply(clusterPolicy(name, spec))
+	s.temporary("nnp", name, fmt.Sprintf("---\napiVersion: namegate.io/v1alpha1\nkind: NodeNetworkPolicy\nmetadata: {name: %s}\nspec: %s\n", name, spec))
+}
+
+// temporary applies an object that goes with the scenario.
+func (s *scenario) temporary(kind, name, manifest string) {
+	s.Helper()
+	s.apply(manifest)
 	s.Cleanup(func() {
-		if _, err := the.Kubectl(s.ctx, "", "delete", "cfqdnnp", name, "--ignore-not-found"); err != nil {
+		if _, err := the.Kubectl(s.ctx, "", "delete", kind, name, "--ignore-not-found"); err != nil {
 			s.Error(err)
 		}
 	})
 }
 
-// clusterEnforced waits until the condition Enforced of a cluster policy is true.
+// clusterEnforced waits until the condition Enforced of a policy for nodes is true.
 func (s *scenario) clusterEnforced(name string) {
 	s.Helper()
 	s.clusterCondition(soon, name, "True", "", "")
 }
 
-// clusterCondition waits until the condition Enforced of a cluster policy's generation has a status,
+// clusterCondition waits until the condition Enforced of a policy for nodes has, for its generation, a status,
 // a reason unless it is "", and a message with a text.
 func (s *scenario) clusterCondition(within time.Duration, name, status, reason, text string) {
 	s.Helper()
 	s.eventually(within, "the condition Enforced of "+name, func() error {
 		var p conditioned
-		fatal.If(s, json.Unmarshal([]byte(s.kubectl("get", "cfqdnnp", name, "-o", "json")), &p))
+		fatal.If(s, json.Unmarshal([]byte(s.kubectl("get", "nnp", name, "-o", "json")), &p))
 		if c := p.find("Enforced"); string(c.Status) == status && (reason == "" || c.Reason == reason) && strings.Contains(c.Message, text) {
 			return nil
 		}

@@ -38,7 +38,7 @@ func testHosts(t *testing.T) {
 		s.hostDials(n, raw, works)
 		fatal.If(t, the.Node(n).Pull(registry))
 	}
-	s.administrate("hosts", `{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{name: images, action: Accept, matches: [{name: registry.test}], ports: [{protocol: TCP, port: 5000}]}, {action: Deny}]}`)
+	s.administrate("hosts", `{nodeSelector: {}, priority: 1, egress: [{name: images, action: Accept, matches: [{name: registry.test}], ports: [{protocol: TCP, port: 5000}]}, {action: Deny}]}`)
 	s.clusterEnforced("hosts")
 	for _, n := range nodes {
 		t.Run(n, func(t *testing.T) { s.on(t).hostHeld(n) })
@@ -69,7 +69,7 @@ func testHosts(t *testing.T) {
 		}
 	})
 	t.Run("example", func(t *testing.T) { s.on(t).hostExample() })
-	s.kubectl("delete", "cfqdnnp", "hosts", "--ignore-not-found")
+	s.kubectl("delete", "nnp", "hosts", "--ignore-not-found")
 	for _, n := range nodes {
 		s.eventually(soon, "the end of the policy on "+n, func() error { return s.hostDialled(n, raw, works) })
 	}
@@ -201,13 +201,13 @@ func (s *scenario) agentsReady() error {
 func (s *scenario) hostExample() {
 	text, err := os.ReadFile("../../examples/nodes.yaml")
 	fatal.If(s, err)
-	s.kubectl("delete", "cfqdnnp", "hosts", "--ignore-not-found")
+	s.kubectl("delete", "nnp", "hosts", "--ignore-not-found")
 	for _, n := range nodes { // the policy before denies the same
 		s.eventually(soon, "the end of the policy on "+n, func() error { return s.hostDialled(n, raw, works) })
 	}
 	_, err = the.Kubectl(s.ctx, strings.Replace(string(text), "enforcement: Audit", "enforcement: Enforce", 1), "apply", "-f", "-")
 	fatal.If(s, err)
-	defer s.kubectl("delete", "cfqdnnp", "nodes")
+	defer s.kubectl("delete", "nnp", "nodes")
 	for _, n := range nodes {
 		s.eventually(soon, "the example on "+n, func() error { return s.hostDialled(n, raw, denied) })
 		for to, w := range map[string]want{

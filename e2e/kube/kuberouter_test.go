@@ -147,7 +147,7 @@ func (s *scenario) flannel(backend cluster.FlannelBackend) {
 		s.Run(n, func(t *testing.T) { s.on(t).union("shop-"+n, db, cache, 0) })
 	}
 	for _, n := range nodes {
-		s.administrate(closed(n), `{tier: Admin, priority: 1, subject: {nodes: {matchLabels: {kubernetes.io/hostname: `+n+`}}}, egress: [{name: everything, action: Deny}], safeguard: {confirmWithin: 1m}}`)
+		s.administrate(closed(n), closes(n))
 		s.confirm(n)
 	}
 	for _, n := range nodes {

@@ -97,7 +97,7 @@ func (s *scenario) asksExtensions(n *cluster.Node) (webhook, aggregated error) {
 	if err == nil || !strings.Contains(err.Error(), extensionText) {
 		webhook = fmt.Errorf("the admission webhook, by the API server of %s: %w", n.Name, errOr(err, "the object was created"))
 	}
-	out, err := n.Kubectl(s.ctx, "", "get", "--raw", extensionAPI)
+	out, err := n.Kubectl(s.ctx, "", "get", "--raw", extensionAPI, "--request-timeout=10s")
 	if err != nil || !strings.Contains(out, extensionText) {
 		aggregated = fmt.Errorf("the aggregated API, by the API server of %s: %w", n.Name, errOr(err, out))
 	}

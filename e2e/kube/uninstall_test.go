@@ -21,7 +21,7 @@ func testUninstall(t *testing.T) {
 	s.enforced(soon, "b")
 
 	s.eventually(patient, "the end of the taints", s.untainted) // those of before the installation
-	s.administrate("closed", `{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}`)
+	s.administrate("closed", `{nodeSelector: {}, priority: 1, egress: [{action: Deny}]}`)
 	s.clusterEnforced("closed")
 
 	s.kubectl("label", "node", "node-a", "namegate.test/here=yes")
@@ -57,7 +57,7 @@ func testUninstall(t *testing.T) {
 		t.Errorf("left:\n%s", left)
 	}
 	s.kubectl("get", "fqdnnp", "-n", s.ns, "one") // what users wrote stays
-	s.kubectl("get", "cfqdnnp", "closed")
+	s.kubectl("get", "nnp", "closed")
 }
 
 func (s *scenario) untainted() error {

@@ -33,6 +33,7 @@ var resources = map[string]string{
 	"networkpolicies": "networking.k8s.io/v1/NetworkPolicy", "endpointslices": "discovery.k8s.io/v1/EndpointSlice",
 	"daemonsets": "apps/v1/DaemonSet", "leases": "coordination.k8s.io/v1/Lease",
 	"fqdnnetworkpolicies": "namegate.io/v1alpha1/FQDNNetworkPolicy", "clusterfqdnnetworkpolicies": "namegate.io/v1alpha1/ClusterFQDNNetworkPolicy",
+	"nodenetworkpolicies": "namegate.io/v1alpha1/NodeNetworkPolicy",
 }
 
 // serveAPI serves the API at an address of a host over HTTP.

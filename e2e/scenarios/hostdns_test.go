@@ -18,12 +18,11 @@ import (
 )
 
 const nodeNames = `apiVersion: namegate.io/v1alpha1
-kind: ClusterFQDNNetworkPolicy
+kind: NodeNetworkPolicy
 metadata: {name: host}
 spec:
-  tier: Admin
+  nodeSelector: {}
   priority: 1
-  subject: {nodes: {}}
   egress:
   - {action: Accept, matches: [{name: a1.example.org}, {pattern: "a*.example.org"}], ports: [{protocol: TCP, port: 80}]}
   - {action: Deny, matches: [{name: denied.example.org}]}

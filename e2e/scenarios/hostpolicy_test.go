@@ -19,9 +19,9 @@ import (
 // hostNode is the Node object of the lab's node.
 const hostNode = "apiVersion: v1\nkind: Node\nmetadata: {name: node-1, labels: {role: edge}}\n"
 
-// hostPolicy is a cluster policy for the node; egress is YAML in flow style.
+// hostPolicy is a policy for the node; egress is YAML in flow style.
 func hostPolicy(egress string) string {
-	return fmt.Sprintf("apiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: hosts}\nspec: {tier: Admin, priority: 1, subject: {nodes: {matchLabels: {role: edge}}}, egress: %s}\n", egress)
+	return fmt.Sprintf("apiVersion: namegate.io/v1alpha1\nkind: NodeNetworkPolicy\nmetadata: {name: hosts}\nspec: {nodeSelector: {matchLabels: {role: edge}}, priority: 1, egress: %s}\n", egress)
 }
 
 // newHostStage is newStageOf with an agent that enforces policies for its node, and lines in its Corefile.
@@ -82,6 +82,8 @@ func TestHostPolicy(t *testing.T) {
 		s.hostExpects("tcp", "198.51.100.2:80", lab.Answered)
 		s.hostExpects("tcp", "[2001:db8:1::2]:80", lab.Answered)
 		s.hostExpects("tcp", "198.51.100.2:81", lab.Refused)
+		s.says(1, "NodeNetworkPolicy hosts (spec.egress[1]) denies 198.51.100.1|interface |Local Deny by", "explain", "node/node-1", "198.51.100.1:80")
+		s.says(0, "no rule of a policy for nodes denies 198.51.100.1", "explain", "node/node-1", "8080", "--from", "198.51.100.1")
 		// Failsafes: the pods of the node, and the resolvers of the host.
 		s.hostExpects("tcp", netip.AddrPortFrom(pod.Addr4, 80).String(), lab.Answered)
 		s.hostExpects("tcp", netip.AddrPortFrom(pod.Addr6, 80).String(), lab.Answered)
@@ -123,7 +125,7 @@ const (
 	kubeletPort  = 10250
 	inboundPort  = 8080
 	nodes6       = "apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {role: edge}}\nspec: {podCIDRs: [\"%s\"]}\nstatus: {addresses: [{type: InternalIP, address: \"%s\"}]}\n"
-	denyAllNodes = "apiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: host}\nspec: {tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{name: everything, action: Deny}]}\n"
+	denyAllNodes = "apiVersion: namegate.io/v1alpha1\nkind: NodeNetworkPolicy\nmetadata: {name: host}\nspec: {nodeSelector: {}, priority: 1, egress: [{name: everything, action: Deny}]}\n"
 )
 
 // node6 is a stage whose node has no IPv4, and whose agent reads policies from an API server.
@@ -150,7 +152,7 @@ func newNode6(t *testing.T, kind nodeKind) *node6 {
 	n.api = serveAPI(t, n.World, hostPort(apiServer6, apiPort))
 	n.api.set(t, "nodes", fmt.Sprintf(nodes6, "n1", "fd00:1::/64", nodeOut6), fmt.Sprintf(nodes6, "n2", "fd00:2::/64", otherNode6))
 	n.api.set(t, "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: a}\nspec: {nodeName: n1, containers: []}\nstatus: {phase: Running, podIPs: [{ip: \"%s\"}]}\n", n.pod.Addr6))
-	n.api.set(t, "clusterfqdnnetworkpolicies", nodeNames)
+	n.api.set(t, "nodenetworkpolicies", nodeNames)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "kubeconfig")
 	fatal.If(t, os.WriteFile(config, []byte(kubeconfigFor(hostPort(apiServer6, apiPort))), 0o600))
@@ -217,7 +219,7 @@ func TestANodeWithoutIPv4(t *testing.T) {
 			t.Errorf("a denied name: %d, %v", rcode, err)
 		}
 		n.works("with names")
-		n.api.set(t, "clusterfqdnnetworkpolicies", denyAllNodes)
+		n.api.set(t, "nodenetworkpolicies", denyAllNodes)
 		fatal.Await(t, "everything is denied", func() bool { return n.Node.Probe("tcp", addrPort(hostPort("2001:db8:1::30", 80))) == lab.Refused })
 		n.works("with everything denied")
 		fatal.If(t, n.agent.Stop(syscall.SIGKILL))
@@ -229,7 +231,7 @@ func TestANodeWithoutIPv4(t *testing.T) {
 		if n.api.lists("nodes") == listed {
 			t.Error("the next agent did not ask the API server")
 		}
-		n.api.set(t, "clusterfqdnnetworkpolicies")
+		n.api.set(t, "nodenetworkpolicies")
 		fatal.Await(t, "the policy ends", func() bool { return n.Node.Probe("tcp", addrPort(hostPort(strange6, 80))) == lab.Answered })
 	})
 }

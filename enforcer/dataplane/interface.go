@@ -21,8 +21,10 @@ type Owner struct {
 	// bit, of packet and connection marks: the dataplane's rules set it on what they allow,
 	// and the judge of the nft tables admits.
 	Mark, Candidate uint32
-	Now             func() time.Time
-	Log             *slog.Logger
+	// Accepted is a bit of packet marks, of the nft tables alone.
+	Accepted uint32
+	Now      func() time.Time
+	Log      *slog.Logger
 	// Coexisting tells whether another agent writes too.
 	Coexisting func() bool
 }

@@ -19,6 +19,9 @@ type Tiers struct {
 	// granted for, each once, sorted.
 	Peers, Listed []policy.Peer
 	Entries       []policy.RuleID
+	// Node are the rules of the node in place of those of a pod, and Yielding the peers to which its failsafes yield.
+	Node     layout.NodeTraffic
+	Yielding []policy.Peer
 }
 
 // TierRule is one rule with its peer. Listed: it accepts, and asks the set of the peer that rule lists have.
@@ -52,7 +55,8 @@ func NewTiers(admin, namespaceDeny, baseline []TierRule, namespace, dns bool) *T
 		return nil
 	}
 	t := &Tiers{Tiers: layout.Tiers{Namespace: namespace, DNS: dns}}
-	t.Admin, t.NamespaceDeny, t.Baseline = t.complete(fmt.Append(nil, namespace, dns, len(admin), " "), admin, namespaceDeny, baseline)
+	lists := t.complete(fmt.Append(nil, namespace, dns, len(admin), " "), admin, namespaceDeny, baseline)
+	t.Admin, t.NamespaceDeny, t.Baseline = lists[0], lists[1], lists[2]
 	return t
 }
 
@@ -63,13 +67,40 @@ func NewIngress(admin, accepts, baseline []TierRule, namespace bool) *Tiers {
 		baseline = nil
 	}
 	t := &Tiers{Tiers: layout.Tiers{Namespace: namespace}}
-	t.Admin, t.Accepts, t.Baseline = t.complete(fmt.Append(nil, "ingress", namespace, len(admin), " "), admin, accepts, baseline)
+	lists := t.complete(fmt.Append(nil, "ingress", namespace, len(admin), " "), admin, accepts, baseline)
+	t.Admin, t.Accepts, t.Baseline = lists[0], lists[1], lists[2]
+	return t
+}
+
+// NodeList are rules of the node about packets by the same interfaces.
+type NodeList struct {
+	Traffic    policy.Traffic
+	Ingress    bool
+	Interfaces []string
+	Rules      []TierRule
+}
+
+// NewNode makes the rules of the node. yielding are the peers to which its failsafes yield.
+func NewNode(yielding []policy.Peer, lists ...NodeList) *Tiers {
+	t := &Tiers{Yielding: yielding}
+	text, rules := fmt.Append(nil, "node", yielding), make([][]TierRule, len(lists))
+	for i, l := range lists {
+		text, rules[i] = fmt.Appendf(text, "%v %v %q %d ", l.Traffic, l.Ingress, l.Interfaces, len(l.Rules)), l.Rules
+	}
+	for i, of := range t.complete(text, rules...) {
+		l := &t.Node[lists[i].Traffic]
+		to := &l.Egress
+		if lists[i].Ingress {
+			to = &l.Ingress
+		}
+		*to = append(*to, layout.NodeList{Interfaces: lists[i].Interfaces, Rules: of})
+	}
 	return t
 }
 
 // complete fills in what is made of the rules, which it returns as the tables have them. text tells apart what the rules do not.
-func (t *Tiers) complete(text []byte, lists ...[]TierRule) (first, second, third []*layout.TierRule) {
-	var out [3][]*layout.TierRule
+func (t *Tiers) complete(text []byte, lists ...[]TierRule) [][]*layout.TierRule {
+	out := make([][]*layout.TierRule, len(lists))
 	for n, rules := range lists {
 		for i := range rules {
 			r := &rules[i]
@@ -87,7 +118,7 @@ func (t *Tiers) complete(text []byte, lists ...[]TierRule) (first, second, third
 	slices.SortFunc(t.Peers, policy.Peer.Compare)
 	slices.Sort(t.Entries)
 	t.ID, t.Peers, t.Entries = idOf(text), slices.Compact(t.Peers), slices.Compact(t.Entries)
-	return out[0], out[1], out[2]
+	return out
 }
 
 // Same tells whether two are equal.

@@ -39,9 +39,8 @@ type tiersKey struct {
 }
 
 type keptTiers struct {
-	tiers   *dataplane.Tiers
-	ordered bool
-	used    bool
+	tiers *dataplane.Tiers
+	used  bool
 }
 
 func (m Lists) of(rules []*policy.Rule) *dataplane.RuleList {
@@ -58,17 +57,15 @@ func (m Lists) of(rules []*policy.Rule) *dataplane.RuleList {
 }
 
 // tiersOf returns the tiers of a view, one for all views with the same cluster policies.
-// ordered tells whether one is in force.
-func (m Lists) tiersOf(v *policy.View) (tiers *dataplane.Tiers, ordered bool) {
+func (m Lists) tiersOf(v *policy.View) *dataplane.Tiers {
 	if !v.Ordered() && len(v.Rules.NamespaceDeny) == 0 {
-		return nil, false
+		return nil
 	}
 	key := tiersKey{enforced: v.Enforced, peers: len(v.NetworkPolicies) > 0}
 	if len(v.Cluster) > 0 {
 		key.cluster = &v.Cluster[0]
 	} else if v.Ordered() { // not made by the compiler
-		k := m.newTiers(v)
-		return k.tiers, k.ordered
+		return m.newTiers(v).tiers
 	}
 	if len(v.Rules.NamespaceDeny) > 0 {
 		key.deny = &v.Rules.NamespaceDeny[0]
@@ -79,14 +76,14 @@ func (m Lists) tiersOf(v *policy.View) (tiers *dataplane.Tiers, ordered bool) {
 		m.tiers[key] = k
 	}
 	k.used = true
-	return k.tiers, k.ordered
+	return k.tiers
 }
 
 func (m Lists) newTiers(v *policy.View) *keptTiers {
 	k := &keptTiers{}
 	admin, baseline, namespace, ordered := v.OrderedRules()
 	deny := slices.DeleteFunc(slices.Clone(v.Rules.NamespaceDeny), func(r *policy.Rule) bool { return r.Audit })
-	if k.ordered = ordered; ordered || len(deny) > 0 {
+	if ordered || len(deny) > 0 {
 		k.tiers = dataplane.NewTiers(m.tierRules(admin), m.tierRules(deny), m.tierRules(baseline), namespace, v.ImpliesDNS())
 	}
 	return k
@@ -106,19 +103,37 @@ func (m Lists) ingressOf(in *policy.Ingress) *dataplane.Tiers {
 	return k.tiers
 }
 
-// confirmedOf returns the tiers of a view of the node without unconfirmed policies, nil if it has
-// none of these.
-func (m Lists) confirmedOf(v *policy.View) *dataplane.Tiers {
-	if v.Confirmed == nil {
+// nodeOf returns rules of the node, nil if none is in force.
+func (m Lists) nodeOf(n *policy.Node, rules *policy.TrafficRules) *dataplane.Tiers {
+	if rules == nil {
 		return nil
 	}
-	rest := *v
-	rest.Rules, rest.Confirmed = *v.Confirmed, nil
-	admin, baseline, namespace, _ := rest.OrderedRules()
-	if t := dataplane.NewTiers(m.tierRules(admin), nil, m.tierRules(baseline), namespace, v.ImpliesDNS()); t != nil {
-		return t
+	audited := func(r *policy.Rule) bool { return r.Audit }
+	var lists []dataplane.NodeList
+	add := func(traffic policy.Traffic, ingress bool, rules []*policy.Rule) {
+		for rules = slices.DeleteFunc(slices.Clone(rules), audited); len(rules) > 0; {
+			end := slices.IndexFunc(rules, func(r *policy.Rule) bool { return !slices.Equal(r.On(n), rules[0].On(n)) })
+			if end < 0 {
+				end = len(rules)
+			}
+			lists = append(lists, dataplane.NodeList{Traffic: traffic, Ingress: ingress, Interfaces: rules[0].On(n), Rules: m.tierRules(rules[:end])})
+			rules = rules[end:]
+		}
 	}
-	return &dataplane.Tiers{}
+	for t := range policy.Untracked + 1 {
+		add(t, true, rules.Of(t).Ingress)
+		add(t, false, rules.Of(t).Egress)
+	}
+	if len(lists) == 0 {
+		return nil
+	}
+	var listed []policy.Peer
+	for _, r := range rules.Listing() {
+		if !r.Audit && !r.Broken {
+			listed = append(listed, r.Peer)
+		}
+	}
+	return dataplane.NewNode(listed, lists...)
 }
 
 // tierRules makes the rules of one tier.

@@ -24,18 +24,20 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 		return out
 	}
 	for _, v := range s.Views {
-		tiers, ordered := lists.tiersOf(v)
 		if v.Node != nil {
 			p := &dataplane.Subject{Pod: v.Pod.PodRef, Snapshot: s, Audited: v.WouldDeny()}
-			if ordered {
-				p.Node, p.Tiers, p.Entries, p.Views = v.Node, tiers, tiers.Entries, []*policy.View{v}
-				p.Confirmed = lists.confirmedOf(v)
+			if p.Tiers = lists.nodeOf(v.Node, v.Traffic); p.Tiers != nil {
+				p.Node, p.Entries, p.Views = v.Node, p.Tiers.Entries, []*policy.View{v}
+				if p.Confirmed = lists.nodeOf(v.Node, v.Confirmed); v.Confirmed != nil && p.Confirmed == nil {
+					p.Confirmed = &dataplane.Tiers{}
+				}
 			}
-			if ordered || p.Audited {
+			if p.Tiers != nil || p.Audited {
 				out[p.Pod] = p
 			}
 			continue
 		}
+		tiers := lists.tiersOf(v)
 		enforced := v.InForce()
 		p := &dataplane.Subject{
 			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Judged: v.Pod.IPs, Snapshot: s, Tiers: tiers,

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -20,16 +21,19 @@ func addNode(s *layout.State, in *Input) {
 		if p.Node == nil {
 			continue
 		}
-		failsafes, sets := failsafesOf(in, p.Node, p.Tiers, "")
-		s.Node = &layout.Node{NodeRules: layout.NodeRules{Failsafes: failsafes, Admin: p.Tiers.Admin, Baseline: p.Tiers.Baseline}}
-		s.Node.ID = p.Tiers.ID
-		if c := p.Confirmed; c != nil {
-			more, of := failsafesOf(in, p.Node, c, "confirmed-")
-			s.Node.Confirmed = &layout.NodeRules{Failsafes: more, Admin: c.Admin, Baseline: c.Baseline}
-			s.Node.ID += " confirmed " + c.ID
-			failsafes, sets = slices.Concat(failsafes, more), append(sets, of...)
+		rules, sets := nodeRules(in, p.Node, p.Tiers, "")
+		s.Node = &layout.Node{ID: fmt.Sprintf("%#x %s", in.Accepted, p.Tiers.ID), Accepted: in.Accepted, NodeRules: rules}
+		if p.Confirmed != nil {
+			confirmed, of := nodeRules(in, p.Node, p.Confirmed, "confirmed-")
+			s.Node.Confirmed, sets = &confirmed, append(sets, of...)
+			s.Node.ID += " confirmed " + p.Confirmed.ID
 		}
-		for _, f := range failsafes {
+		s.Node.ID += " in"
+		for _, f := range rules.In {
+			s.Node.ID += " " + f.Peers
+		}
+		s.Node.ID += " out"
+		for _, f := range rules.Out {
 			s.Node.ID += " " + f.Peers
 		}
 		for _, peer := range p.Tiers.Peers {
@@ -43,10 +47,11 @@ func addNode(s *layout.State, in *Input) {
 	}
 }
 
-// failsafesOf returns a rule for each row of the node's failsafes, with the set of its networks, which is
+// nodeRules returns rules of the node behind a rule for each row of its failsafes, with the set of its networks, which is
 // named by the row behind a prefix: other networks are no other rule. Rows that yield lack the addresses
-// that the rules of tiers list.
-func failsafesOf(in *Input, n *policy.Node, tiers *dataplane.Tiers, prefix string) (rules []*layout.TierRule, sets []layout.PeerSet) {
+// that the rules list.
+func nodeRules(in *Input, n *policy.Node, tiers *dataplane.Tiers, prefix string) (rules layout.NodeRules, sets []layout.PeerSet) {
+	rules.Traffic = tiers.Node
 	for i := range n.Failsafes {
 		f := &n.Failsafes[i]
 		var networks netipx.IPSetBuilder
@@ -54,14 +59,21 @@ func failsafesOf(in *Input, n *policy.Node, tiers *dataplane.Tiers, prefix strin
 			networks.AddPrefix(p)
 		}
 		if f.Yields {
-			networks.RemoveSet(listed(in, tiers.Peers))
+			networks.RemoveSet(listed(in, tiers.Yielding))
 		}
 		sum := sha256.Sum256([]byte(f.Name + ": " + f.PortText()))
 		set := layout.PeerSet{Name: prefix + "failsafe-" + hex.EncodeToString(sum[:6]), Kind: policy.PeerNetworks}
 		if all, err := networks.IPSet(); err == nil { // an error is of invalid prefixes, which are left out
 			set.Networks = slices.SortedFunc(slices.Values(all.Prefixes()), netip.Prefix.Compare)
 		}
-		rules, sets = append(rules, &layout.TierRule{Peers: set.Name, Ports: f.Ports, Action: layout.Accept}), append(sets, set)
+		row := &layout.TierRule{Peers: set.Name, Ports: f.Ports, Action: layout.Accept}
+		if f.In {
+			rules.In = append(rules.In, row)
+		}
+		if f.Out {
+			rules.Out = append(rules.Out, row)
+		}
+		sets = append(sets, set)
 	}
 	return rules, sets
 }

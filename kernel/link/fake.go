@@ -146,5 +146,21 @@ func (f *Fake) Addrs() ([]netip.Addr, error) {
 	return slices.SortedFunc(maps.Keys(f.addrs), netip.Addr.Compare), nil
 }
 
+// Uplinks implements Interface: all addresses are of eth0, which has the default route.
+func (f *Fake) Uplinks() ([]Uplink, error) {
+	addrs, err := f.Addrs()
+	return []Uplink{{Name: "eth0", Addrs: addrs, Default: true}}, err
+}
+
+// Route implements Interface: of an address without a home by eth0.
+func (f *Fake) Route(addr netip.Addr) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if found := f.homes[addr]; len(found) > 0 {
+		return found[0].Iface, nil
+	}
+	return "eth0", nil
+}
+
 // Watch implements Interface.
 func (f *Fake) Watch(context.Context, func(error)) (<-chan struct{}, error) { return f.events, nil }

@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -67,6 +68,19 @@ func (k *Kernel) home(addr netip.Addr, bridges map[int]*bridge) ([]Found, error)
 		bridges[r.LinkIndex] = b
 	}
 	return b.home(k, addr)
+}
+
+// Route implements Interface.
+func (k *Kernel) Route(addr netip.Addr) (string, error) {
+	routes, err := k.h.RouteGet(addr.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return "", fmt.Errorf("route to %s: %w", addr, cmp.Or(err, errUnknown))
+	}
+	l, err := k.h.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return "", fmt.Errorf("interface %d of the route to %s: %w", routes[0].LinkIndex, addr, err)
+	}
+	return l.Attrs().Name, nil
 }
 
 // bridge is the state of one bridge at one moment.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -109,6 +110,11 @@ func TestHomeOfRoutedAddresses(t *testing.T) {
 	} {
 		if h, known := homes(t, k, a); known {
 			t.Errorf("%s: home of %s is %+v", what, a, h)
+		}
+	}
+	for a, want := range map[string]string{"10.1.0.5": "veth5", "2001:db8:1::5": "veth5", "10.2.0.7": "veth5", "198.51.100.1": "lo", "10.3.0.1": "", "10.9.0.1": ""} {
+		if name, err := k.Route(addr(a)); name != want || (err == nil) != (want != "") {
+			t.Errorf("route to %s: %q, %v", a, name, err)
 		}
 	}
 	ip(t, "link del veth5")
@@ -274,6 +280,26 @@ func TestIndexes(t *testing.T) {
 	if got := names(); !slices.Equal(got, want) {
 		t.Errorf("%d of %d interfaces", len(got), len(want))
 	}
+}
+
+// TestUplinks: interfaces with addresses, and those of default routes of either family, also of several hops.
+func TestUplinks(t *testing.T) {
+	t.Parallel()
+	k := kernel(t)
+	for _, do := range []string{
+		"link set lo up", "addr add 192.0.2.9/32 dev lo", "link add b5 type veth peer name a5", "link set a5 up", "link set b5 up", "link add c5 type veth peer name d5", "link set c5 up",
+		"link set d5 up", "addr add 192.0.2.1/24 dev b5", "addr add 2001:db8::1/64 dev b5 nodad", "route add default nexthop dev c5 nexthop dev d5", "route add 198.51.100.0/24 dev a5", "-6 route add default dev a5",
+	} {
+		ip(t, do)
+	}
+	got, err := k.Uplinks()
+	fatal.If(t, err)
+	var texts []string
+	for _, u := range got {
+		addrs := slices.DeleteFunc(u.Addrs, netip.Addr.IsLinkLocalUnicast)
+		texts = append(texts, fmt.Sprint(u.Name, addrs, u.Default))
+	}
+	diff.Error(t, []string{"a5[] true", "b5[192.0.2.1 2001:db8::1] false", "c5[] true", "d5[] true"}, texts)
 }
 
 func TestEndpointAddresses(t *testing.T) {

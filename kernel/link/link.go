@@ -37,6 +37,13 @@ type Found struct {
 	Evidence Evidence
 }
 
+// Uplink is an interface that may lead out of the node.
+type Uplink struct {
+	Name    string
+	Addrs   []netip.Addr
+	Default bool // it has a default route
+}
+
 // Interface is the enforcer's view of the node's links. All methods may be called from
 // several goroutines.
 type Interface interface {
@@ -67,6 +74,11 @@ type Interface interface {
 	RemoveCarrier() error
 	// Addrs returns every address of the node.
 	Addrs() ([]netip.Addr, error)
+	// Uplinks returns the interfaces, without loopback, that have an address or a default route of the
+	// main table, sorted by name.
+	Uplinks() ([]Uplink, error)
+	// Route returns the name of the interface by which packets to an address leave the node.
+	Route(addr netip.Addr) (string, error)
 	// Watch sends a token after links, routes, addresses or neighbours changed,
 	// until ctx ends; changes while a token waits are one token. After an error, which lost
 	// receives, it goes on.

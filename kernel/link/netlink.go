@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -179,6 +180,54 @@ func (k *Kernel) Addrs() ([]netip.Addr, error) {
 	for _, a := range list {
 		if addr, ok := netip.AddrFromSlice(a.IP); ok {
 			out = append(out, addr.Unmap())
+		}
+	}
+	return out, nil
+}
+
+// Uplinks implements Interface.
+func (k *Kernel) Uplinks() ([]Uplink, error) {
+	links, err := consistent(func() ([]port, error) { return k.listLinks(0) })
+	if err != nil {
+		return nil, fmt.Errorf("list the node's interfaces: %w", err)
+	}
+	addrs, err := consistent(func() ([]netlink.Addr, error) { return k.h.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	defaults, err := consistent(k.defaults)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	var out []Uplink
+	for _, l := range links {
+		u := Uplink{Name: l.name, Default: defaults[l.index]}
+		for _, a := range addrs {
+			if addr, ok := netip.AddrFromSlice(a.IP); ok && a.LinkIndex == l.index {
+				u.Addrs = append(u.Addrs, addr.Unmap())
+			}
+		}
+		if l.name != "lo" && (u.Default || len(u.Addrs) > 0) {
+			out = append(out, u)
+		}
+	}
+	slices.SortFunc(out, func(a, b Uplink) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// defaults returns the indexes of the interfaces of default routes.
+func (k *Kernel) defaults() (map[int]bool, error) {
+	out := map[int]bool{}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := k.h.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_DST)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range routes {
+			out[r.LinkIndex] = true
+			for _, hop := range r.MultiPath {
+				out[hop.LinkIndex] = true
+			}
 		}
 	}
 	return out, nil

@@ -27,6 +27,9 @@ const (
 	PrefixReached = "namegate reached "
 	// PrefixIngress is of packets that the rules for ingress of their destination deny.
 	PrefixIngress = "namegate ingress "
+	// PrefixNode is of packets that rules of the node deny, but for what its sockets send. The traffic, as
+	// policy.Traffic writes it, and ingress or egress follow.
+	PrefixNode = "namegate node "
 	// PrefixAudited is of packets that begin a connection of an audited pod.
 	PrefixAudited = "namegate audited "
 )
@@ -47,6 +50,8 @@ type Packet struct {
 	Protocol uint8
 	// Type is that of an ICMP message, 0 for other protocols.
 	Type uint8
+	// In and Out are the indexes of the interfaces by which it came and leaves, 0 for none.
+	In, Out int
 	// Owner is the owner of the socket of this machine that sent the packet; nil where the kernel
 	// names none: the packet is forwarded, or it has no socket of a process.
 	Owner *Owner

@@ -11,6 +11,8 @@ import (
 
 // Attributes of linux/netfilter/nfnetlink_log.h.
 const (
+	attrIn      = 4
+	attrOut     = 5
 	attrPayload = 9
 	attrPrefix  = 10
 	attrUID     = 11
@@ -24,6 +26,11 @@ func parse(attrs []byte) (p Packet, ok bool) {
 	p.Prefix = nfattr.String(found[attrPrefix])
 	if uid, gid := found[attrUID], found[attrGID]; len(uid) == 4 && len(gid) == 4 {
 		p.Owner = &Owner{UID: binary.BigEndian.Uint32(uid), GID: binary.BigEndian.Uint32(gid)}
+	}
+	for attr, to := range map[int]*int{attrIn: &p.In, attrOut: &p.Out} {
+		if index := found[attr]; len(index) == 4 {
+			*to = int(binary.BigEndian.Uint32(index))
+		}
 	}
 	payload := found[attrPayload]
 	if len(payload) == 0 {

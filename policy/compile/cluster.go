@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/policy/api/ordered"
 )
 
@@ -44,6 +45,9 @@ type clusterPolicy struct {
 
 func (p *clusterPolicy) egress() []*policy.Rule  { return p.rules[:p.outbound] }
 func (p *clusterPolicy) ingress() []*policy.Rule { return p.rules[p.outbound:] }
+
+// isolates tells whether the policy has rules for ingress of pods.
+func (p *clusterPolicy) isolates() bool { return p.Nodes == nil && len(p.ingress()) > 0 }
 
 // clusterPolicies is every cluster policy that the compiler knows.
 type clusterPolicies struct {
@@ -86,6 +90,9 @@ func (c *Compiler) readClusterPolicies(in Input, s *draft) {
 	}
 	for _, from := range in.ClusterNetworkPolicies {
 		read(cnp.ID(from.GetName()), from)
+	}
+	for _, from := range in.NodePolicies {
+		read(nnp.ID(from.Name), from)
 	}
 	if present < len(c.cluster.known) {
 		maps.DeleteFunc(c.cluster.known, func(_ string, p *clusterPolicy) bool { return p.seen != c.number })
@@ -133,8 +140,11 @@ func sameCluster(a, b any) bool {
 	if a == b {
 		return true
 	}
-	if from, standard := a.(*unstructured.Unstructured); standard {
-		return cnp.Same(from, b.(*unstructured.Unstructured))
+	switch a := a.(type) {
+	case *unstructured.Unstructured:
+		return cnp.Same(a, b.(*unstructured.Unstructured))
+	case *v1alpha1.NodeNetworkPolicy:
+		return reflect.DeepEqual(a.Spec, b.(*v1alpha1.NodeNetworkPolicy).Spec)
 	}
 	return reflect.DeepEqual(a.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec, b.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec)
 }
@@ -146,9 +156,9 @@ func newClusterPolicy(from any, withNodes bool) *clusterPolicy {
 		p.Policy = cnp.Read(from)
 	case *v1alpha1.ClusterFQDNNetworkPolicy:
 		p.Policy = &cfqdnnp.Read(from).Policy
-		if !withNodes {
-			p.Problems = append(p.Problems, cfqdnnp.NodesDisabled(from)...)
-			p.Nodes = nil
+	case *v1alpha1.NodeNetworkPolicy:
+		if p.Policy = nnp.Read(from); !withNodes {
+			p.Problems, p.Nodes = append(p.Problems, nnp.NotEnabled(from)...), nil
 		}
 	}
 	for _, r := range p.Rules {

@@ -102,19 +102,6 @@ func TestExactNamesOfTiers(t *testing.T) {
 	}
 }
 
-// TestClusterOfNodes: a policy for nodes where agents do not enforce such policies selects nothing, and that is told.
-func TestClusterOfNodes(t *testing.T) {
-	in := Input{Namespaces: spaces(), Pods: []policy.Pod{aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.2")}}
-	in.Policies = []*v1alpha1.FQDNNetworkPolicy{aPolicy("p", "web", aRule("a.test"))}
-	without := New().Compile(in)
-	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{aCluster(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}}")}
-	with := New().Compile(in)
-	diff.Error(t, []string{"clusterpolicy nodes Invalid spec.subject.nodes: the agents do not enforce policies for nodes; install the chart with nodes.enabled=true, or write pods or namespaces; the policy selects nothing until this is fixed"},
-		problemTexts(with))
-	with.Problems = nil
-	diff.Error(t, dump(t, without, nil), dump(t, with, nil))
-}
-
 // TestClusterAlone: a pod that only a cluster policy selects has a view, and is not isolated.
 func TestClusterAlone(t *testing.T) {
 	pods := []policy.Pod{aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.2"), aPod("host", "web", "10.0.0.3"), aPod("stray", "web", "10.0.0.4")}

@@ -13,6 +13,9 @@ type clusterRules struct {
 	shared   policy.View      // what a view has of these policies
 	closed   policy.View      // the strictest settings of the enforcing ones
 	ingress  *clusterIngress  // nil: none has rules for it
+	// traffic are the rules of policies for nodes, but for those for egress of Local, which are the tier
+	// Admin of shared.
+	traffic policy.TrafficRules
 }
 
 // newClusterRules returns the rules of groups.
@@ -22,7 +25,7 @@ func (c *Compiler) newClusterRules(groups []*clusterGroup) *clusterRules {
 	for _, g := range groups {
 		c.fillSets(g)
 		r.shared.Cluster = append(r.shared.Cluster, g.index)
-		if slices.ContainsFunc(g.policies, func(p *clusterPolicy) bool { return len(p.ingress()) > 0 }) {
+		if slices.ContainsFunc(g.policies, (*clusterPolicy).isolates) {
 			inbound = append(inbound, g)
 		}
 	}
@@ -65,6 +68,13 @@ func (c *Compiler) policiesOf(groups []*clusterGroup) []*clusterPolicy {
 // add adds the next policy in order. Rules with heavy peers are broken.
 func (r *clusterRules) add(p *clusterPolicy, heavy map[policy.Peer]bool) {
 	r.policies = append(r.policies, p)
+	if p.Nodes != nil {
+		of := r.traffic.Of(p.Traffic)
+		if of.Ingress = appendRules(of.Ingress, p.ingress(), heavy); p.Traffic != policy.Local {
+			of.Egress = appendRules(of.Egress, p.egress(), heavy)
+			return
+		}
+	}
 	tier, unmatched, limits := &r.shared.Rules.Admin, &r.shared.AdminUnmatched, &r.shared.AdminLimits
 	if p.Tier == policy.Baseline {
 		tier, unmatched, limits = &r.shared.Rules.Baseline, &r.shared.BaselineUnmatched, &r.shared.BaselineLimits

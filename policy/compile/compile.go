@@ -98,7 +98,7 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	})
 	c.readClusterPolicies(in, s)
 	var inbound []*networkingv1.NetworkPolicy
-	if in.EnforceNetworkPolicies || slices.ContainsFunc(c.cluster.sorted, func(p *clusterPolicy) bool { return len(p.ingress()) > 0 }) {
+	if in.EnforceNetworkPolicies || slices.ContainsFunc(c.cluster.sorted, (*clusterPolicy).isolates) {
 		inbound = in.NetworkPolicies
 	}
 	c.ingress.update(c.number, inbound, func(n *parsed, twice bool) {

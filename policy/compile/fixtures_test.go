@@ -104,8 +104,7 @@ func (d netDice) cluster(name string) *v1alpha1.ClusterFQDNNetworkPolicy {
 		spec.Subject.Namespaces = &metav1.LabelSelector{}
 	case 1, 2:
 		spec.Subject.Namespaces = d.spaces()
-	case 3:
-		spec.Subject.Nodes = roll(d, nil, d.selector())
+	case 3: // none: the policy is invalid
 	default:
 		spec.Subject.Pods = &v1alpha1.PodSubject{NamespaceSelector: d.spaces(), PodSelector: d.selector()}
 	}

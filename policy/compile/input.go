@@ -30,15 +30,17 @@ type Input struct {
 	// ClusterNetworkPolicies are those of the standard, as they were sent. One that did not
 	// change keeps its pointer.
 	ClusterNetworkPolicies []*unstructured.Unstructured
+	// NodePolicies are of the whole cluster. One that did not change keeps its pointer.
+	NodePolicies []*v1alpha1.NodeNetworkPolicy
 	// Remote are pods of other nodes, as peers alone; Pods of other nodes are peers too. Nodes
 	// are the nodes, made by peers.Node. One that did not change keeps its pointer.
 	Remote, Nodes []*policy.Pod
 	// Node is this node as a subject; nil: policies do not select nodes.
 	Node *policy.Node
-	// TurnedToAudit are cluster policies, by name, that the node only audits, with the reason as
-	// a sentence. In views of pods they count as they are written.
+	// TurnedToAudit are policies for nodes, by name, that the node only audits, with the reason as
+	// a sentence.
 	TurnedToAudit map[string]string
-	// Unconfirmed are enforced cluster policies, by name, whose safeguard waits for confirmation.
+	// Unconfirmed are enforced policies for nodes, by name, whose safeguard waits for confirmation.
 	Unconfirmed map[string]bool
 	// RemoteNamespaces are the namespaces whose pods of other nodes are needed as peers, sorted:
 	// Remote may lack pods of others. nil: every namespace; empty: none.

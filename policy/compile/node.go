@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -30,62 +31,71 @@ func (c *Compiler) selectNode(n *policy.Node) {
 
 // addNode adds the view of the node, the last one if nothing in it changed. Policies are only
 // audited in it where their safeguard ended their enforcement. While failsafes are missing there is
-// none.
+// none, and while interfaces are missing there are no policies that name none.
 func (c *Compiler) addNode(in *Input, s *draft) {
 	n, u := in.Node, c.node.cluster
-	if u == nil || n.Missing != "" {
+	if u == nil {
 		c.node.view = nil
-		if u != nil {
-			s.Problems = append(s.Problems, u.notAccepted(n)...)
-		}
 		return
 	}
+	refused := func(p *clusterPolicy) bool { return n.Missing != "" || len(n.Interfaces) == 0 && p.Interfaces == nil }
+	name := func(p *clusterPolicy) string { return p.from.(*v1alpha1.NodeNetworkPolicy).Name }
 	audited := func(p *clusterPolicy) bool {
-		_, turned := in.TurnedToAudit[p.ID]
+		_, turned := in.TurnedToAudit[name(p)]
 		return !p.Audit && turned
 	}
-	unconfirmed := func(p *clusterPolicy) bool { return !p.Audit && !audited(p) && in.Unconfirmed[p.ID] }
+	unconfirmed := func(p *clusterPolicy) bool { return !p.Audit && !audited(p) && in.Unconfirmed[name(p)] }
+	accepted := 0
+	for _, p := range u.policies {
+		switch {
+		case n.Missing != "":
+			s.ofNode(n, p, policy.ReasonFailsafesUnknown, "does not accept the policy, which could lock it out: "+n.Missing)
+		case refused(p):
+			s.ofNode(n, p, policy.ReasonInterfacesUnknown, "does not accept the policy: no interface has an address of the Node's status or a default route; write interfaces")
+		default:
+			if accepted++; audited(p) {
+				s.ofNode(n, p, policy.ReasonTurnedToAudit, "only audits the policy: "+in.TurnedToAudit[name(p)])
+			}
+		}
+	}
+	if accepted == 0 {
+		c.node.view = nil
+		return
+	}
 	turned, waiting := slices.Sorted(maps.Keys(in.TurnedToAudit)), slices.Sorted(maps.Keys(in.Unconfirmed))
 	if c.node.view == nil || c.node.viewOf != u || !slices.Equal(c.node.turned, turned) || !slices.Equal(c.node.unconfirmed, waiting) || !c.node.view.Node.Same(n) {
-		c.node.view, c.node.viewOf, c.node.turned, c.node.unconfirmed = newView(policy.Pod{PodRef: policy.NodeRef(n.Name), Labels: n.Labels, IPs: policy.NodeSubjects}, nil), u, turned, waiting
-		c.node.view.Node, c.node.view.Workload = n, ""
+		v := newView(policy.Pod{PodRef: policy.NodeRef(n.Name), Labels: n.Labels, IPs: policy.NodeSubjects}, nil)
+		c.node.view, c.node.viewOf, c.node.turned, c.node.unconfirmed = v, u, turned, waiting
 		rules := u
-		if slices.ContainsFunc(u.policies, audited) {
-			rules = u.auditing(audited, c.cluster.heavy)
+		if accepted < len(u.policies) || slices.ContainsFunc(u.policies, audited) {
+			rules = u.onNode(refused, audited, c.cluster.heavy)
 		}
-		rules.addTo(c.node.view)
-		if slices.ContainsFunc(u.policies, unconfirmed) {
-			c.node.view.Confirmed = rules.confirmed(unconfirmed)
+		rules.addTo(v)
+		v.Node, v.Workload, v.Traffic = n, "", &policy.TrafficRules{}
+		*v.Traffic = rules.traffic
+		v.Traffic.Local.Egress = v.Rules.Admin
+		if slices.ContainsFunc(rules.policies, unconfirmed) {
+			v.Confirmed = rules.confirmed(v.Traffic, unconfirmed)
 		}
 	}
 	s.Views = append(s.Views, c.node.view)
-	for _, p := range u.policies {
-		if !audited(p) {
-			continue
-		}
-		s.Problems = append(s.Problems, policy.Problem{
-			Object: p.Object, Reason: policy.ReasonTurnedToAudit, Pod: c.node.view.Pod.PodRef, Policies: []string{p.ID},
-			Message: fmt.Sprintf("the node %s only audits the policy: %s", n.Name, in.TurnedToAudit[p.ID]),
-		})
-	}
 }
 
-// notAccepted returns a problem for each policy of a node whose failsafes are missing.
-func (r *clusterRules) notAccepted(n *policy.Node) (out []policy.Problem) {
-	for _, p := range r.policies {
-		out = append(out, policy.Problem{
-			Object: p.Object, Reason: policy.ReasonFailsafesUnknown, Pod: policy.NodeRef(n.Name), Policies: []string{p.ID},
-			Message: fmt.Sprintf("the node %s does not accept the policy, which could lock it out: %s", n.Name, n.Missing),
-		})
-	}
-	return out
+// ofNode reports what a node does with a policy.
+func (s *draft) ofNode(n *policy.Node, p *clusterPolicy, reason, does string) {
+	s.Problems = append(s.Problems, policy.Problem{
+		Object: p.Object, Reason: reason, Pod: policy.NodeRef(n.Name), Policies: []string{p.ID}, Message: fmt.Sprintf("the node %s %s", n.Name, does),
+	})
 }
 
-// auditing returns the rules with some of the policies as Audit policies.
-func (r *clusterRules) auditing(some func(*clusterPolicy) bool, heavy map[policy.Peer]bool) *clusterRules {
+// onNode returns the rules without those of the refused policies, with audited ones as Audit policies.
+func (r *clusterRules) onNode(refused, audited func(*clusterPolicy) bool, heavy map[policy.Peer]bool) *clusterRules {
 	out, matches := &clusterRules{}, 0
 	for _, p := range r.policies {
-		if some(p) {
+		if refused(p) {
+			continue
+		}
+		if audited(p) {
 			p = p.audited()
 		}
 		out.add(p, heavy)
@@ -97,23 +107,26 @@ func (r *clusterRules) auditing(some func(*clusterPolicy) bool, heavy map[policy
 	return out
 }
 
-// confirmed returns the rules in order without those of some of the policies.
-func (r *clusterRules) confirmed(unconfirmed func(*clusterPolicy) bool) *policy.Rules {
-	without := map[string]bool{}
+// confirmed returns rules without those of some of the policies.
+func (r *clusterRules) confirmed(all *policy.TrafficRules, unconfirmed func(*clusterPolicy) bool) *policy.TrafficRules {
+	without, rest := map[string]bool{}, *all
 	for _, p := range r.policies {
 		without[p.ID] = unconfirmed(p)
 	}
-	rest := func(rules []*policy.Rule) []*policy.Rule {
-		return slices.DeleteFunc(slices.Clone(rules), func(r *policy.Rule) bool { return !r.Standard && without[r.Policy] })
+	for t := policy.Local; t <= policy.Untracked; t++ {
+		of := rest.Of(t)
+		for _, rules := range []*[]*policy.Rule{&of.Ingress, &of.Egress} {
+			*rules = slices.DeleteFunc(slices.Clone(*rules), func(r *policy.Rule) bool { return without[r.Policy] })
+		}
 	}
-	return &policy.Rules{Admin: rest(r.shared.Rules.Admin), Baseline: rest(r.shared.Rules.Baseline)}
+	return &rest
 }
 
 // audited returns the policy as an Audit policy.
 func (p *clusterPolicy) audited() *clusterPolicy {
 	from := *p.Policy
 	from.Audit = true
-	out := &clusterPolicy{Policy: &from, rules: make([]*policy.Rule, len(p.rules)), outbound: p.outbound}
+	out := &clusterPolicy{Policy: &from, from: p.from, rules: make([]*policy.Rule, len(p.rules)), outbound: p.outbound}
 	for i, r := range p.rules {
 		audited := *r
 		audited.Audit, audited.Matches = true, make([]*policy.Match, len(r.Matches))

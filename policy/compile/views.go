@@ -32,7 +32,7 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 			s.Problems = append(s.Problems, policy.Problem{
 				Object: "pod " + p.String(), Reason: policy.ReasonHostNetwork,
 				Message: fmt.Sprintf("the pod uses the host network, so its traffic cannot be distinguished from the node's, and %s cannot hold for it; "+
-					"policies for nodes hold for it: write a ClusterFQDNNetworkPolicy with subject.nodes, remove hostNetwork, or select other pods", strings.Join(sel.rules.shared.Policies, ", ")),
+					"policies for nodes hold for it: write a NodeNetworkPolicy, remove hostNetwork, or select other pods", strings.Join(sel.rules.shared.Policies, ", ")),
 				Pod: p.PodRef, Policies: sel.rules.shared.Policies,
 			})
 		default:

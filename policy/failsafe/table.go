@@ -1,4 +1,4 @@
-// Package failsafe has the table of failsafes: destinations that a node reaches whatever its policies
+// Package failsafe has the table of failsafes: what leaves and what reaches a node whatever its policies
 // say. The table is static: its rows are addresses that the source and the configuration of the agent
 // have, with fixed ports. The enforcer writes it, the console prints it. The package is pure.
 package failsafe
@@ -27,9 +27,10 @@ type Config struct {
 	Rows []policy.Failsafe
 }
 
-// has tells whether a row of the Corefile names a port: one of every protocol may be for anything.
+// has tells whether a row of the Corefile for what leaves names a port: one of every protocol may be for
+// anything.
 func (c *Config) has(p policy.Protocol, port uint16) bool {
-	return slices.ContainsFunc(c.Rows, func(f policy.Failsafe) bool { return f.Ports != nil && f.HasPort(p, port) })
+	return slices.ContainsFunc(c.Rows, func(f policy.Failsafe) bool { return f.Out && f.Ports != nil && f.HasPort(p, port) })
 }
 
 // Inputs are what the rows are made of.
@@ -60,15 +61,25 @@ func (in *Inputs) Rows() (rows []policy.Failsafe, missing string) {
 func (in *Inputs) fill(t *table) (missing string) {
 	c := in.Cluster
 	servers, absent := in.apiServers()
-	t.add("nodes", slices.Concat(singles(c.Nodes...), in.Config.Nodes), nodePorts(c.APIServers.Endpoints)...)
+	everywhere := []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+	own := slices.Concat(c.LocalRanges, singles(in.Pods...))
+	t.add("SSH", inward, everywhere, port(policy.TCP, 22))
+	t.add("nodes", inward|outward, slices.Concat(singles(c.Nodes...), in.Config.Nodes), nodePorts(c.APIServers.Endpoints)...)
 	t.servers("API server", servers, policy.TCP)
-	t.add("pods of this node", slices.Concat(c.LocalRanges, singles(in.Pods...)))
-	t.add("pods and Services", slices.Concat(in.Ranges, c.PodRanges, singles(c.ClusterIPs...)))
+	t.add("pods of this node", outward, slices.Clone(own))
+	t.add("pods and Services", outward, slices.Concat(in.Ranges, c.PodRanges, singles(c.ClusterIPs...)))
 	t.rows[len(t.rows)-1].Yields = true
+	t.add("DNS of pods", inward, own, port(policy.UDP, dns), port(policy.TCP, dns))
+	t.add("pods to the API server", inward, slices.Concat(in.Ranges, c.PodRanges), in.serves()...)
+	var control []netip.Addr
+	for _, a := range c.APIServers.Endpoints {
+		control = append(control, a.Addr())
+	}
+	t.add("API server to the kubelet", inward, singles(control...), port(policy.TCP, 10250))
 	t.servers("resolvers", in.resolvers(), policy.UDP, policy.TCP)
-	t.add("time", []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}, port(policy.UDP, 123))
+	t.add("time", outward, everywhere, port(policy.UDP, 123))
 	if c.Own != nil && isCloud(c.Own.ProviderID) {
-		t.add("instance metadata", singles(metadata...), port(policy.TCP, 80))
+		t.add("instance metadata", outward, singles(metadata...), port(policy.TCP, 80))
 	}
 	t.rows = slices.DeleteFunc(t.rows, func(f policy.Failsafe) bool { return len(f.Networks) == 0 })
 	if len(in.Resolvers) == 0 && !in.Config.has(policy.UDP, dns) {
@@ -78,16 +89,37 @@ func (in *Inputs) fill(t *table) (missing string) {
 	return strings.Join(absent, "; ")
 }
 
+// serves returns the ports of the API server, if it is on this node.
+func (in *Inputs) serves() (ports []policy.PortRange) {
+	for _, at := range in.Cluster.APIServers.Endpoints {
+		if p := port(policy.TCP, at.Port()); in.Cluster.Own != nil && slices.Contains(in.Cluster.Own.Addrs, at.Addr()) && !slices.Contains(ports, p) {
+			ports = append(ports, p)
+		}
+	}
+	return ports
+}
+
 // table is a table that is filled.
 type table struct{ rows []policy.Failsafe }
 
-// add adds a row, of every protocol without ports.
-func (t *table) add(name string, networks []netip.Prefix, ports ...policy.PortRange) {
+// direction is that of a row: inward, outward or both.
+type direction uint8
+
+const (
+	inward direction = 1 << iota
+	outward
+)
+
+// add adds a row. One that leads outward is of every protocol without ports, another is none then.
+func (t *table) add(name string, d direction, networks []netip.Prefix, ports ...policy.PortRange) {
+	if d&outward == 0 && len(ports) == 0 {
+		return
+	}
 	slices.SortFunc(networks, netip.Prefix.Compare)
-	t.rows = append(t.rows, policy.Failsafe{Name: name, Networks: slices.Compact(networks), Ports: ports})
+	t.rows = append(t.rows, policy.Failsafe{Name: name, In: d&inward != 0, Out: d&outward != 0, Networks: slices.Compact(networks), Ports: ports})
 }
 
-// servers adds a row for each port that servers have.
+// servers adds a row outward for each port that servers have.
 func (t *table) servers(name string, servers []netip.AddrPort, protocols ...policy.Protocol) {
 	at := map[uint16][]netip.Prefix{}
 	for _, s := range servers {
@@ -98,7 +130,7 @@ func (t *table) servers(name string, servers []netip.AddrPort, protocols ...poli
 		for _, p := range protocols {
 			ports = append(ports, port(p, number))
 		}
-		t.add(name, at[number], ports...)
+		t.add(name, outward, at[number], ports...)
 	}
 }
 

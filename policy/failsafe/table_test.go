@@ -39,10 +39,10 @@ func full() *Inputs {
 	return &Inputs{
 		Config: &Config{
 			Nodes: prefixes("203.0.113.0/28"),
-			Rows:  []policy.Failsafe{{Name: "Corefile:7", Networks: prefixes("198.51.100.0/24"), Ports: []policy.PortRange{{Protocol: policy.TCP, First: 443, Last: 443}}}},
+			Rows:  []policy.Failsafe{{Name: "Corefile:7", Out: true, Networks: prefixes("198.51.100.0/24"), Ports: []policy.PortRange{{Protocol: policy.TCP, First: 443, Last: 443}}}},
 		},
 		Cluster: &policy.Cluster{
-			Nodes: addrs("192.0.2.1 192.0.2.2 2001:db8::2"), Own: &policy.Host{ProviderID: "aws:///zone/i-1"},
+			Nodes: addrs("192.0.2.1 192.0.2.2 2001:db8::2"), Own: &policy.Host{ProviderID: "aws:///zone/i-1", Addrs: addrs("192.0.2.1")},
 			APIServers: policy.APIServers{Service: addrPorts("10.96.0.1:443"), Endpoints: addrPorts("192.0.2.1:6444")},
 			PodRanges:  prefixes("10.244.1.0/24 10.244.2.0/24"), LocalRanges: prefixes("10.244.1.0/24"), ClusterIPs: addrs("10.96.0.1"),
 			Resolvers: map[policy.ServiceRef]policy.Resolver{{Namespace: "kube-system", Name: "kube-dns"}: {ClusterIPs: addrs("10.96.0.10"), Endpoints: addrPorts("10.244.2.7:53")}},
@@ -58,7 +58,8 @@ func texts(rows []policy.Failsafe) (out []string) {
 		if rows[i].Yields {
 			yields = " yields"
 		}
-		out = append(out, fmt.Sprint(rows[i].Name, ": ", rows[i].PortText(), " to ", rows[i].Networks, yields))
+		direction := map[[2]bool]string{{true, true}: " both ", {true, false}: " from ", {false, true}: " to "}[[2]bool{rows[i].In, rows[i].Out}]
+		out = append(out, fmt.Sprint(rows[i].Name, ": ", rows[i].PortText(), direction, rows[i].Networks, yields))
 	}
 	return out
 }
@@ -68,12 +69,16 @@ func TestTable(t *testing.T) {
 	rows, missing := full().Rows()
 	const nodePorts = "TCP 179 2379-2380 6443 6444 9345 10250, UDP 4789 6081 8472 51820-51821, IP-in-IP, ESP"
 	want := []string{
-		"nodes: " + nodePorts + " to [192.0.2.1/32 192.0.2.2/32 203.0.113.0/28 2001:db8::2/128]",
+		"SSH: TCP 22 from [0.0.0.0/0 ::/0]",
+		"nodes: " + nodePorts + " both [192.0.2.1/32 192.0.2.2/32 203.0.113.0/28 2001:db8::2/128]",
 		"API server: TCP 443 to [10.96.0.1/32]",
 		"API server: TCP 6443 to [192.0.2.99/32]",
 		"API server: TCP 6444 to [192.0.2.1/32]",
 		"pods of this node: every protocol to [10.9.0.5/32 10.244.1.0/24]",
 		"pods and Services: every protocol to [10.96.0.1/32 10.244.0.0/16 10.244.1.0/24 10.244.2.0/24] yields",
+		"DNS of pods: UDP 53, TCP 53 from [10.9.0.5/32 10.244.1.0/24]",
+		"pods to the API server: TCP 6444 from [10.244.0.0/16 10.244.1.0/24 10.244.2.0/24]",
+		"API server to the kubelet: TCP 10250 from [192.0.2.1/32]",
 		"resolvers: UDP 53, TCP 53 to [10.96.0.10/32 10.244.2.7/32 203.0.113.53/32 2001:db8:53::1/128]",
 		"resolvers: UDP 5353, TCP 5353 to [203.0.113.54/32]",
 		"time: UDP 123 to [0.0.0.0/0 ::/0]",
@@ -127,7 +132,7 @@ func TestAddressesBesideTheTable(t *testing.T) {
 		{policy.TCP, "198.51.101.7:443", ""},
 	} {
 		got := ""
-		if i := slices.IndexFunc(rows, func(f policy.Failsafe) bool { return f.Contains(c.protocol, netip.MustParseAddrPort(c.to)) }); i >= 0 {
+		if i := slices.IndexFunc(rows, func(f policy.Failsafe) bool { return f.Out && f.Contains(c.protocol, netip.MustParseAddrPort(c.to)) }); i >= 0 {
 			got = rows[i].Name
 		}
 		diff.Equal(t, c.row, got, "protocol", c.protocol, "to", c.to, "row")
@@ -138,7 +143,7 @@ func TestAddressesBesideTheTable(t *testing.T) {
 // no rows.
 func TestMissing(t *testing.T) {
 	row := func(p policy.Protocol, first, last uint16) policy.Failsafe {
-		return policy.Failsafe{Networks: prefixes("203.0.113.0/24"), Ports: []policy.PortRange{{Protocol: p, First: first, Last: last}}}
+		return policy.Failsafe{Out: true, Networks: prefixes("203.0.113.0/24"), Ports: []policy.PortRange{{Protocol: p, First: first, Last: last}}}
 	}
 	for name, c := range map[string]struct {
 		change  func(*Inputs)
@@ -149,7 +154,7 @@ func TestMissing(t *testing.T) {
 		"no resolver, TCP 53":      {func(in *Inputs) { in.Resolvers, in.Config.Rows = nil, []policy.Failsafe{row(policy.TCP, 53, 53)} }, "write `failsafe out ADDRESS UDP 53`"},
 		"no resolver, UDP 53":      {func(in *Inputs) { in.Resolvers, in.Config.Rows = nil, []policy.Failsafe{row(policy.UDP, 53, 53)} }, ""},
 		"no resolver, a range": {func(in *Inputs) {
-			in.Resolvers, in.Config.Rows = nil, []policy.Failsafe{{Networks: prefixes("203.0.113.0/24")}}
+			in.Resolvers, in.Config.Rows = nil, []policy.Failsafe{{Out: true, Networks: prefixes("203.0.113.0/24")}}
 		}, "write `failsafe out ADDRESS UDP 53`"},
 		"no resolver, no table": {func(in *Inputs) { in.Resolvers, in.Config.None = nil, true }, ""},
 		"a name":                {func(in *Inputs) { in.APIServer = "api.test:8443" }, "by the name api.test, and failsafes have addresses alone; write `failsafe out ADDRESS TCP 8443`"},
@@ -176,7 +181,17 @@ func TestMissing(t *testing.T) {
 			}
 		}
 	}
+	// Sources on port 53 are no resolvers.
 	in := full()
+	in.Resolvers, in.Config.Rows = nil, []policy.Failsafe{{In: true, Networks: prefixes("203.0.113.0/24"), Ports: []policy.PortRange{{Protocol: policy.UDP, First: 53, Last: 53}}}}
+	if _, missing := in.Rows(); missing == "" {
+		t.Error("a row for what arrives is one for resolvers")
+	}
+	in = full()
+	in.Cluster.Own.Addrs = nil
+	if rows, _ := in.Rows(); slices.ContainsFunc(rows, func(f policy.Failsafe) bool { return f.Name == "pods to the API server" }) {
+		t.Error("pods reach the API server on a node that serves none")
+	}
 	in.Cluster.Own.ProviderID = "kind://docker/n1"
 	if rows, _ := in.Rows(); slices.ContainsFunc(rows, func(f policy.Failsafe) bool { return f.Name == "instance metadata" }) {
 		t.Error("instance metadata outside of clouds")

@@ -93,7 +93,6 @@ func TestPortsOfTheCluster(t *testing.T) {
 		"{tier: Admin, priority: 1, subject: {namespaces: {matchLabels: {team: a}}}, " + accept + "}":                                            both,
 		"{tier: Admin, priority: 1, subject: {pods: {namespaceSelector: {}, podSelector: {}}}, " + accept + "}":                                  both,
 		"{tier: Admin, priority: 1, subject: {namespaces: {matchLabels: {team: b}}}, " + accept + "}":                                            "nothing",
-		"{tier: Admin, priority: 1, subject: {nodes: {}}, " + accept + "}":                                                                       "nothing",
 		"{tier: Baseline, priority: 1, subject: {namespaces: {}}, " + accept + "}":                                                               "nothing",
 		"{tier: Admin, priority: 1, enforcement: Audit, subject: {namespaces: {}}, " + accept + "}":                                              "nothing",
 		"{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept, matches: [{name: a.test}], networks: [192.0.2.0/24]}]}": `{}`,

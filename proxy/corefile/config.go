@@ -47,6 +47,8 @@ type Config struct {
 	// Mark is the bit of connection marks that says "allowed", Candidate the bit by which
 	// the iptables rules tell the nft rules what they allow: exactly one bit each.
 	Mark, Candidate uint32
+	// Accepted is the bit of packet marks by which rules of the node before translation say "accepted".
+	Accepted uint32
 	// Audit says where decisions and denied connections are logged, AuditFilter
 	// which of them. A running agent takes over the filter alone.
 	Audit       Audit
@@ -183,8 +185,9 @@ func Default() *Config {
 		ClusterDomain: domain,
 		Hold:          10 * time.Minute,
 		Dataplane:     Auto,
-		Mark:          defaultMark,
-		Candidate:     defaultCandidate,
+		Mark:          defaultMarks[0],
+		Candidate:     defaultMarks[1],
+		Accepted:      defaultMarks[2],
 		Audit:         Audit{Size: 100 << 20, Keep: 5},
 		AuditFilter:   audit.Filter{Sample: 1},
 		Limits: Limits{
@@ -244,7 +247,7 @@ func (c *Config) NeedsRestart(start *Config) []string {
 		{"forward", sameAddrs(c.dialled(), start.dialled())},
 		{"hold", c.Hold == start.Hold},
 		{"intercept", sameAddrs(c.Intercept, start.Intercept)},
-		{"mark", c.Mark == start.Mark && c.Candidate == start.Candidate},
+		{"mark", c.Mark == start.Mark && c.Candidate == start.Candidate && c.Accepted == start.Accepted},
 	} {
 		if !d.same {
 			names = append(names, d.name)

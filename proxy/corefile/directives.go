@@ -131,11 +131,12 @@ func readDataplane(c *Config, s stanza) error {
 	return err
 }
 
-const defaultMark, defaultCandidate = 0x40, 0x20
+// defaultMarks are the bits Mark, Candidate and Accepted of Config.
+var defaultMarks = [...]uint32{0x40, 0x20, 0x10}
 
 func readMark(c *Config, s stanza) error {
-	if len(s.args) < 1 || len(s.args) > 2 {
-		return s.errorf("has %d values instead of one or two, write \"mark 0x40\" or \"mark 0x40 0x20\"", len(s.args))
+	if len(s.args) < 1 || len(s.args) > 3 {
+		return s.errorf("has %d values instead of one to three, write \"mark 0x40\" or \"mark 0x40 0x20 0x10\"", len(s.args))
 	}
 	var bits []uint32
 	for _, arg := range s.args {
@@ -145,16 +146,14 @@ func readMark(c *Config, s stanza) error {
 		}
 		bits = append(bits, uint32(m))
 	}
-	c.Mark, c.Candidate = bits[0], defaultCandidate
-	switch {
-	case len(bits) == 2:
-		c.Candidate = bits[1]
-	case c.Mark == c.Candidate:
-		c.Candidate = defaultMark
+	for len(bits) < len(defaultMarks) {
+		free := slices.DeleteFunc(append([]uint32{defaultMarks[len(bits)]}, defaultMarks[:]...), func(bit uint32) bool { return slices.Contains(bits, bit) })
+		bits = append(bits, free[0])
 	}
-	if c.Mark == c.Candidate {
-		return s.errorf("has one bit twice, write two bits, as in \"mark 0x40 0x20\"")
+	if len(slices.Compact(slices.Sorted(slices.Values(bits)))) < len(bits) {
+		return s.errorf("has one bit twice, write other bits, as in \"mark 0x40 0x20 0x10\"")
 	}
+	c.Mark, c.Candidate, c.Accepted = bits[0], bits[1], bits[2]
 	return nil
 }
 

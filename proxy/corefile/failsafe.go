@@ -11,7 +11,7 @@ import (
 )
 
 // failsafeUsage is how a line is written.
-const failsafeUsage = `"out CIDR…", "out CIDR… PROTOCOL PORT…", "nodes CIDR…" or "none", such as "failsafe out 192.0.2.0/24 2001:db8::/64 TCP 443 8000-8999"`
+const failsafeUsage = `"out CIDR…" or "in CIDR…", with "PROTOCOL PORT…" behind it or not, "nodes CIDR…" or "none", such as "failsafe out 192.0.2.0/24 2001:db8::/64 TCP 443 8000-8999"`
 
 // failsafeProtocols are the protocols with ports.
 var failsafeProtocols = map[string]policy.Protocol{"TCP": policy.TCP, "UDP": policy.UDP, "SCTP": policy.SCTP}
@@ -36,11 +36,12 @@ func readFailsafe(c *Config, s stanza) error {
 			}
 		}
 		c.Failsafe.Nodes = append(c.Failsafe.Nodes, nodes...)
-	case word == "out" && len(args) > 0:
+	case (word == "out" || word == "in") && len(args) > 0:
 		row, err := s.failsafeRow(args)
 		if err != nil {
 			return err
 		}
+		row.In, row.Out = word == "in", word == "out"
 		c.Failsafe.Rows = append(c.Failsafe.Rows, row)
 	default:
 		return s.errorf("%q is no line of the table, write %s", strings.Join(s.args, " "), failsafeUsage)
@@ -48,7 +49,7 @@ func readFailsafe(c *Config, s stanza) error {
 	return nil
 }
 
-// failsafeRow reads destinations, and the ports of a protocol.
+// failsafeRow reads destinations, or sources, and the ports of a protocol.
 func (s stanza) failsafeRow(args []string) (row policy.Failsafe, err error) {
 	row.Name = fmt.Sprintf("%s:%d", s.file, s.line)
 	at := slices.IndexFunc(args, func(a string) bool { return !strings.ContainsAny(a, ".:") })
@@ -61,14 +62,14 @@ func (s stanza) failsafeRow(args []string) (row policy.Failsafe, err error) {
 	if at == len(args) {
 		for _, p := range row.Networks {
 			if p.Bits() == 0 {
-				return row, s.errorf("%s is every destination, so that no policy for nodes would hold, write a range or a port", p)
+				return row, s.errorf("%s is every address, so that no policy for nodes would hold, write a range or a port", p)
 			}
 		}
 		return row, nil
 	}
 	protocol, known := failsafeProtocols[args[at]]
 	if !known {
-		return row, s.errorf("%q is neither a destination nor a protocol with ports, write TCP, UDP or SCTP", args[at])
+		return row, s.errorf("%q is neither an address nor a protocol with ports, write TCP, UDP or SCTP", args[at])
 	}
 	if at+1 == len(args) {
 		return row, s.errorf("%s has no port, write for example %s 443", args[at], args[at])
@@ -90,7 +91,7 @@ func (s stanza) failsafeRow(args []string) (row policy.Failsafe, err error) {
 
 // networks reads ranges and addresses, and returns them sorted.
 func (s stanza) networks(args []string) (out []netip.Prefix, err error) {
-	out, err = each(s, args, "has no destination, write "+failsafeUsage, s.network)
+	out, err = each(s, args, "has no address, write "+failsafeUsage, s.network)
 	slices.SortFunc(out, netip.Prefix.Compare)
 	return slices.Compact(out), err
 }

@@ -32,8 +32,8 @@ func TestParseMinimalCorefile(t *testing.T) {
 }
 
 // written is a failsafe of a line of the Corefile.
-func written(line int, networks string, ports ...policy.PortRange) policy.Failsafe {
-	f := policy.Failsafe{Name: fmt.Sprintf("Corefile:%d", line), Ports: ports}
+func written(line int, in bool, networks string, ports ...policy.PortRange) policy.Failsafe {
+	f := policy.Failsafe{Name: fmt.Sprintf("Corefile:%d", line), In: in, Out: !in, Ports: ports}
 	for n := range strings.FieldsSeq(networks) {
 		f.Networks = append(f.Networks, netip.MustParsePrefix(n))
 	}
@@ -74,6 +74,7 @@ func TestParseEverything(t *testing.T) {
     nat64 2001:db8:64::/96
     failsafe out 2001:db8:1::/64 192.0.2.0/24 192.0.2.0/24 TCP 443 8000-8999
     failsafe out 192.0.2.7
+    failsafe in 192.0.2.8 TCP 443
     failsafe none
     failsafe nodes 198.51.100.0/24
     failsafe nodes 2001:db8:2::7
@@ -136,11 +137,12 @@ a.corp.test corp.test {
 		Failsafe: failsafe.Config{
 			None: true, Nodes: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:2::7/128")},
 			Rows: []policy.Failsafe{
-				written(31, "192.0.2.0/24 2001:db8:1::/64", policy.PortRange{Protocol: policy.TCP, First: 443, Last: 443}, policy.PortRange{Protocol: policy.TCP, First: 8000, Last: 8999}),
-				written(32, "192.0.2.7/32"),
+				written(31, false, "192.0.2.0/24 2001:db8:1::/64", policy.PortRange{Protocol: policy.TCP, First: 443, Last: 443}, policy.PortRange{Protocol: policy.TCP, First: 8000, Last: 8999}),
+				written(32, false, "192.0.2.7/32"),
+				written(33, true, "192.0.2.8/32", policy.PortRange{Protocol: policy.TCP, First: 443, Last: 443}),
 			},
 		},
-		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
+		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, Mark: 0x80, Candidate: 0x20, Accepted: 0x10, GrantTimeout: 250 * time.Millisecond,
 		Audit:        Audit{Path: "/var/log/a.log", Size: 1 << 30, Keep: 0},
 		AuditFilter:  audit.Filter{Verdicts: []string{"denied", "would-deny", "failed"}, Namespaces: []string{"shop", "kube-system"}, Sample: 100},
 		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8, Grants: 3000, GrantsPerPod: 300},
@@ -226,14 +228,15 @@ func TestBadFiles(t *testing.T) {
 		{"nat64 of IPv4", "nat64 192.0.2.0/32", "cannot be a translation prefix"},
 		{"nat64 empty", "nat64", "has no range"},
 		{"failclosed", "failclosed on", "has no value"},
-		{"failsafe of nothing", "failsafe", `has no word, write "out CIDR…", "out CIDR… PROTOCOL PORT…", "nodes CIDR…" or "none"`},
+		{"failsafe of nothing", "failsafe", `has no word, write "out CIDR…" or "in CIDR…", with "PROTOCOL PORT…" behind it or not, "nodes CIDR…" or "none"`},
 		{"failsafe of another word", "failsafe 192.0.2.0/24", `"192.0.2.0/24" is no line of the table, write "out CIDR…"`},
-		{"failsafe for what comes in", "failsafe in 192.0.2.0/24", `"in 192.0.2.0/24" is no line of the table`},
+		{"failsafe of no source", "failsafe in", "is no line of the table"},
+		{"failsafe of every source", "failsafe in 0.0.0.0/0", "0.0.0.0/0 is every address, so that no policy for nodes would hold, write a range or a port"},
 		{"failsafe of none and more", "failsafe none 192.0.2.0/24", "is no line of the table"},
 		{"failsafe of no nodes", "failsafe nodes", "is no line of the table"},
 		{"failsafe of no destination", "failsafe out", "is no line of the table"},
 		{"failsafe of nodes with a port", "failsafe nodes 192.0.2.1 TCP 443", `"TCP" is not a range, write ADDRESS/BITS`},
-		{"failsafe of a protocol alone", "failsafe out TCP 443", "has no destination"},
+		{"failsafe of a protocol alone", "failsafe out TCP 443", "has no address"},
 		{"failsafe of a name", "failsafe out ntp.test UDP 123", `"ntp.test" is not a range`},
 		{"failsafe with a port behind its address", "failsafe out 192.0.2.1:443", `"192.0.2.1:443" is not a range`},
 		{"failsafe of host bits", "failsafe out 192.0.2.1/24 TCP 443", "192.0.2.1/24 has bits set beyond its length, write 192.0.2.0/24 instead"},
@@ -245,9 +248,9 @@ func TestBadFiles(t *testing.T) {
 		{"failsafe of a service", "failsafe out 192.0.2.1 TCP https", `"https" is no port from 1 to 65535`},
 		{"failsafe of a range backwards", "failsafe out 192.0.2.1 TCP 20-10", `"20-10" is no port from 1 to 65535 and no range of them`},
 		{"failsafe of half a range", "failsafe out 192.0.2.1 TCP 20-", `"20-" is no port from 1 to 65535 and no range of them`},
-		{"failsafe of ICMP", "failsafe out 192.0.2.1 ICMP 1", `"ICMP" is neither a destination nor a protocol with ports, write TCP, UDP or SCTP`},
-		{"failsafe of TCP in small letters", "failsafe out 192.0.2.1 tcp 1", `"tcp" is neither a destination nor a protocol with ports`},
-		{"failsafe of everything", "failsafe out 192.0.2.1 ::/0", "::/0 is every destination, so that no policy for nodes would hold, write a range or a port"},
+		{"failsafe of ICMP", "failsafe out 192.0.2.1 ICMP 1", `"ICMP" is neither an address nor a protocol with ports, write TCP, UDP or SCTP`},
+		{"failsafe of TCP in small letters", "failsafe out 192.0.2.1 tcp 1", `"tcp" is neither an address nor a protocol with ports`},
+		{"failsafe of everything", "failsafe out 192.0.2.1 ::/0", "::/0 is every address, so that no policy for nodes would hold, write a range or a port"},
 		{"failsafe nodes of everything", "failsafe nodes 0.0.0.0/0", "0.0.0.0/0 is every address, write the ranges of the nodes"},
 		{"failsafe's block", "failsafe out 192.0.2.1 {\n x\n}", "has no block"},
 		{"hold", "hold ten", `write for example "hold 10m"`},
@@ -261,9 +264,10 @@ func TestBadFiles(t *testing.T) {
 		{"dataplane's block", "dataplane auto {\n x\n}", "has no block"},
 		{"mark of two bits", "mark 0x60", "is not one bit"},
 		{"mark of none", "mark 0", "is not one bit"},
-		{"mark without a bit", "mark", "has 0 values instead of one or two"},
-		{"mark of three", "mark 1 2 4", "has 3 values instead of one or two"},
+		{"mark without a bit", "mark", "has 0 values instead of one to three"},
+		{"mark of four", "mark 1 2 4 8", "has 4 values instead of one to three"},
 		{"mark twice", "mark 0x40 64", "has one bit twice"},
+		{"third mark twice", "mark 1 2 2", "has one bit twice"},
 		{"second mark of two bits", "mark 0x40 0x3", "is not one bit"},
 		{"mark too high", "mark 0x100000000", "is not one bit"},
 		{"grant", "grant 500ms", `write "grant timeout 500ms"`},
@@ -376,13 +380,14 @@ func unwrapped(err error) error {
 }
 
 func TestMarks(t *testing.T) {
-	for text, want := range map[string][2]uint32{
-		"": {0x40, 0x20}, "mark 0x100": {0x100, 0x20}, "mark 0x20": {0x20, 0x40}, "mark 0x20 0x100": {0x20, 0x100}, "mark 0x40 1": {0x40, 1},
+	for text, want := range map[string][3]uint32{
+		"": {0x40, 0x20, 0x10}, "mark 0x100": {0x100, 0x20, 0x10}, "mark 0x20": {0x20, 0x40, 0x10}, "mark 0x20 0x100": {0x20, 0x100, 0x10},
+		"mark 0x40 1": {0x40, 1, 0x10}, "mark 0x10": {0x10, 0x20, 0x40}, "mark 1 2 4": {1, 2, 4},
 	} {
 		c, err := Parse("Corefile", ". {\nforward . 192.0.2.1\n"+text+"\n}")
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
-		} else if got := [2]uint32{c.Mark, c.Candidate}; got != want {
+		} else if got := [3]uint32{c.Mark, c.Candidate, c.Accepted}; got != want {
 			t.Errorf("%q: %#x, want %#x", text, got, want)
 		}
 	}

@@ -229,7 +229,7 @@ func (q *query) selects(path string, o map[string]any) bool {
 }
 
 var kinds = map[string][2]string{"pods": {"v1", "Pod"}, "namespaces": {"v1", "Namespace"}, "services": {"v1", "Service"}, "nodes": {"v1", "Node"}, "networkpolicies": {"networking.k8s.io/v1", "NetworkPolicy"},
-	"fqdnnetworkpolicies": {"namegate.io/v1alpha1", "FQDNNetworkPolicy"}, "clusterfqdnnetworkpolicies": {"namegate.io/v1alpha1", "ClusterFQDNNetworkPolicy"}, "endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"},
+	"fqdnnetworkpolicies": {"namegate.io/v1alpha1", "FQDNNetworkPolicy"}, "clusterfqdnnetworkpolicies": {"namegate.io/v1alpha1", "ClusterFQDNNetworkPolicy"}, "nodenetworkpolicies": {"namegate.io/v1alpha1", "NodeNetworkPolicy"}, "endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"},
 	"clusternetworkpolicies": {cnp.Resource().GroupVersion().String(), "ClusterNetworkPolicy"}}
 
 // typed returns the object with its kind in the version that is asked for, as servers send it.

@@ -42,9 +42,9 @@ func readClusterPolicy(object any, before *clusterPolicyEntry) *clusterPolicyEnt
 			to.Subject = v1alpha1.ClusterSubject{Unreadable: err.Error()}
 		}
 	}
-	if egress, there := spec["egress"]; there {
-		to.Egress = readClusterRules(egress)
-	}
+	to.Egress = readRules("egress", spec, func(action, why string) v1alpha1.ClusterEgressRule {
+		return v1alpha1.ClusterEgressRule{Action: v1alpha1.Action(action), Unreadable: why}
+	})
 	e.policy.ManagedFields = nil
 	delete(e.policy.Annotations, lastApplied)
 	if before != nil && reflect.DeepEqual(before.policy.Spec, e.policy.Spec) {
@@ -53,18 +53,22 @@ func readClusterPolicy(object any, before *clusterPolicyEntry) *clusterPolicyEnt
 	return e
 }
 
-// readClusterRules reads rules one by one.
-func readClusterRules(egress any) []v1alpha1.ClusterEgressRule {
-	list, ok := egress.([]any)
+// readRules reads the rules of a direction one by one. broken makes one that cannot be read.
+func readRules[R any](direction string, spec map[string]any, broken func(action, why string) R) []R {
+	field, there := spec[direction]
+	list, ok := field.([]any)
 	if !ok {
-		return []v1alpha1.ClusterEgressRule{{Unreadable: "egress is no list"}}
+		if !there {
+			return nil
+		}
+		return []R{broken("", direction+" is no list")}
 	}
-	rules := make([]v1alpha1.ClusterEgressRule, len(list))
+	rules := make([]R, len(list))
 	for i, item := range list {
 		from, _ := item.(map[string]any)
 		if err := strictly(from, &rules[i]); err != nil || from == nil {
 			action, _ := from["action"].(string)
-			rules[i] = v1alpha1.ClusterEgressRule{Action: v1alpha1.Action(action), Unreadable: fmt.Sprintf("the rule cannot be read by this version: %v", err)}
+			rules[i] = broken(action, fmt.Sprintf("the rule cannot be read by this version: %v", err))
 		}
 	}
 	return rules

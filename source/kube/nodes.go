@@ -35,7 +35,7 @@ func readNode(asPeers bool, own string) func(any, *nodeEntry) *nodeEntry {
 		}
 		e := nodeEntryOf(n)
 		if n.Name == own {
-			e.own = &policy.Host{Labels: n.Labels, ProviderID: n.Spec.ProviderID}
+			e.own = &policy.Host{Labels: n.Labels, Addrs: e.addrs, ProviderID: n.Spec.ProviderID}
 		}
 		if asPeers {
 			e.peer = peers.Node(e.name, n.Labels, e.addrs)

@@ -24,6 +24,7 @@ type typedEntry[P any] struct {
 type (
 	policyEntry        = typedEntry[v1alpha1.FQDNNetworkPolicy]
 	clusterPolicyEntry = typedEntry[v1alpha1.ClusterFQDNNetworkPolicy]
+	nodePolicyEntry    = typedEntry[v1alpha1.NodeNetworkPolicy]
 )
 
 // readPolicy takes a policy as dynamic clients give it. The schema of its kind

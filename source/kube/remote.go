@@ -73,8 +73,9 @@ type remote struct {
 	// has to be found again.
 	from, to map[string]bool
 	// everySpace: pods of every namespace may be selected, by cluster policies or by NetworkPolicies
-	// alone. clusterPeers and nodes: peers of cluster policies are pods and nodes.
-	everySpace, clusterPeers, nodes bool
+	// alone. clusterPeers and nodes: peers of cluster policies are pods and nodes; hostPeers and hostNodes: those
+	// of policies for nodes.
+	everySpace, clusterPeers, nodes, hostPeers, hostNodes bool
 }
 
 // remoteFeed is the list-watch of a namespace's pods of other nodes.
@@ -137,6 +138,9 @@ func (r *remote) updateNeed(near []*podEntry, namespaces map[string]map[string]s
 }
 
 func (r *remote) neededBy(near []*podEntry, namespaces map[string]map[string]string) map[string]bool {
+	if r.hostPeers {
+		return map[string]bool{metav1.NamespaceAll: true}
+	}
 	from := map[string]bool{}
 	for _, e := range near {
 		if e.pod.HostNetwork || e.pod.Finished() {

@@ -168,7 +168,8 @@ func TestRemoteIsNeeded(t *testing.T) {
 func needing() *Source {
 	nothing := func() {}
 	s := &Source{
-		policies: newStore(nothing, readPolicy), clusterPolicies: newOptionalKind(nothing, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), ""), networkPolicies: newStore(nothing, readNetworkPolicy), pods: newStore(nothing, readPod(ourNode)),
+		policies: newStore(nothing, readPolicy), clusterPolicies: newOptionalKind(nothing, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), ""),
+		nodePolicies: newOptionalKind(nothing, readNodePolicy, v1alpha1.NodeGroupVersionResource(), ""), networkPolicies: newStore(nothing, readNetworkPolicy), pods: newStore(nothing, readPod(ourNode)),
 		namespaces: newStore(nothing, readNamespace), services: newStore(nothing, readService), nodes: newStore(nothing, readNode(false, "")),
 		link:   newLink(slog.New(slog.DiscardHandler), time.Now),
 		remote: remote{wanted: map[string]bool{"": true}, feeds: map[string]*remoteFeed{"": {pods: remoteStore(nothing, ourNode), stop: nothing}}, most: 1},

@@ -86,6 +86,7 @@ type Source struct {
 	results         atomic.Pointer[cni.Results] // nil: not known yet
 	policies        *store[policyEntry]
 	clusterPolicies *optionalKind[clusterPolicyEntry]
+	nodePolicies    *optionalKind[nodePolicyEntry]
 	standard        *optionalKind[clusterNetworkPolicyEntry] // nil: not wanted
 	networkPolicies *store[networkPolicyEntry]
 	namespaces      *store[namespaceEntry]
@@ -133,6 +134,8 @@ func New(o Options) (*Source, error) {
 	s.policies.written = wroteStatus[v1alpha1.FQDNNetworkPolicy]
 	s.clusterPolicies = newOptionalKind(s.note, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), "upgrade Namegate's chart")
 	s.clusterPolicies.written = wroteStatus[v1alpha1.ClusterFQDNNetworkPolicy]
+	s.nodePolicies = newOptionalKind(s.note, readNodePolicy, v1alpha1.NodeGroupVersionResource(), "upgrade Namegate's chart")
+	s.nodePolicies.written = wroteStatus[v1alpha1.NodeNetworkPolicy]
 	if o.ClusterNetworkPolicies {
 		s.standard = newOptionalKind(s.note, readClusterNetworkPolicy, cnp.Resource(), "install Namegate's chart with clusterNetworkPolicy.enabled=true")
 		s.standard.written = wroteStandardStatus
@@ -144,10 +147,10 @@ func New(o Options) (*Source, error) {
 	if o.Nodes {
 		own = s.node
 	}
-	s.nodes = newStore(s.note, readNode(o.ClusterNetworkPolicies, own))
+	s.nodes = newStore(s.note, readNode(o.ClusterNetworkPolicies || o.Nodes, own))
 	s.nodes.trim = trimNode
 	s.ownOnly, s.hosts = o.OwnNodeOnly, o.Nodes
-	s.all = append(s.all, s.pods, s.policies, s.clusterPolicies, s.networkPolicies, s.namespaces, s.services, s.nodes)
+	s.all = append(s.all, s.pods, s.policies, s.clusterPolicies, s.nodePolicies, s.networkPolicies, s.namespaces, s.services, s.nodes)
 	if s.standard != nil {
 		s.all = append(s.all, s.standard)
 	}
@@ -222,6 +225,7 @@ func (s *Source) start(ctx context.Context) {
 	s.watch(ctx, "networkpolicies", newRequests(s.client, unfiltered, networkPolicies.List, networkPolicies.Watch), &networkingv1.NetworkPolicy{}, s.networkPolicies)
 	s.watch(ctx, v1alpha1.Resource, newRequests(s.dynamic, unfiltered, policies.List, policies.Watch), &unstructured.Unstructured{}, s.policies)
 	watchOptional(ctx, s, s.clusterPolicies)
+	watchOptional(ctx, s, s.nodePolicies)
 	if s.standard != nil {
 		watchOptional(ctx, s, s.standard)
 	}

@@ -184,7 +184,7 @@ func TestRunFollowsEverything(t *testing.T) {
 // and Health says which. Agents go on without cluster policies where these are forbidden.
 func TestNothingBeforeAllIsKnown(t *testing.T) {
 	for resource := range kinds {
-		if resource == v1alpha1.ClusterResource || resource == cnp.Resource().Resource {
+		if resource == v1alpha1.ClusterResource || resource == v1alpha1.NodeResource || resource == cnp.Resource().Resource {
 			continue
 		}
 		t.Run(resource, func(t *testing.T) {
@@ -299,7 +299,8 @@ func TestProblemsAreReported(t *testing.T) {
 // TestFakes: the clients that other packages' tests use cannot stream lists.
 func TestFakes(t *testing.T) {
 	client := fake.NewClientset(aPod("web", "10.0.0.1"), aNamespace("shop", nil), aService(kubeDNS.Namespace, kubeDNS.Name, "10.96.0.10"), dnsSlice("a", "10.0.0.9"))
-	lists := map[schema.GroupVersionResource]string{v1alpha1.GroupVersionResource(): v1alpha1.Kind + "List", v1alpha1.ClusterGroupVersionResource(): v1alpha1.ClusterKind + "List"}
+	lists := map[schema.GroupVersionResource]string{v1alpha1.GroupVersionResource(): v1alpha1.Kind + "List", v1alpha1.ClusterGroupVersionResource(): v1alpha1.ClusterKind + "List",
+		v1alpha1.NodeGroupVersionResource(): v1alpha1.NodeKind + "List"}
 	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(k8sruntime.NewScheme(), lists, aPolicy("p", "www.example.org"))
 	s := run(t, client, dyn, slog.New(slog.DiscardHandler), kubeDNS).until("web[10.0.0.1]", podText)
 	if policyText(s) != "p:www.example.org" || resolverText(s) != "map[kube-dns.kube-system:{[10.96.0.10] [10.0.0.9:1053]}]" {

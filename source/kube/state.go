@@ -72,6 +72,13 @@ func (s *Source) gather() {
 		a.state.Input.ClusterPolicies, problems = listPolicies(entries)
 		return problems
 	})
+	clusterPolicies = update(a, s.nodePolicies.store, func(entries []*nodePolicyEntry) (problems []policy.Problem) {
+		a.state.Input.NodePolicies, problems = listPolicies(entries)
+		if s.hosts {
+			r.hostPeers, r.hostNodes = nodePolicyPeers(entries)
+		}
+		return problems
+	}) || clusterPolicies
 	if s.standard != nil {
 		clusterPolicies = update(a, s.standard.store, func(entries []*clusterNetworkPolicyEntry) []policy.Problem {
 			var policies []*unstructured.Unstructured
@@ -128,9 +135,9 @@ func (s *Source) assemble() (State, bool) {
 		a.ranges, news = ranges, true
 		a.outside = s.limitRanges(s.nodes.taken, &a.state.Cluster)
 	}
-	if nodes := a.nodePeers; s.remote.nodes && !slices.Equal(nodes, a.state.Input.Nodes) {
-		a.state.Input.Nodes, news = nodes, true
-	} else if !s.remote.nodes {
+	if wanted := s.remote.nodes || s.remote.hostNodes; wanted && !slices.Equal(a.nodePeers, a.state.Input.Nodes) {
+		a.state.Input.Nodes, news = a.nodePeers, true
+	} else if !wanted {
 		a.state.Input.Nodes = nil
 	}
 	moved := update(a, s.services, func(entries []*serviceEntry) []policy.Problem {
@@ -164,10 +171,11 @@ func (s *Source) assemble() (State, bool) {
 
 // unreadKinds returns the problems of the kinds that cannot be read.
 func (s *Source) unreadKinds() []policy.Problem {
-	if s.standard == nil {
-		return s.clusterPolicies.unread()
+	unread := append(s.clusterPolicies.unread(), s.nodePolicies.unread()...)
+	if s.standard != nil {
+		unread = append(unread, s.standard.unread()...)
 	}
-	return append(s.clusterPolicies.unread(), s.standard.unread()...)
+	return unread
 }
 
 // updateRemote takes over the pods of other nodes. With local, pods of this node changed.
@@ -220,7 +228,7 @@ func (s *Source) resolve() {
 
 func (s *Source) problems() []policy.Problem {
 	a := &s.assembly
-	all := slices.Concat(s.policies.problems, s.clusterPolicies.problems, a.forbidden, s.pods.problems, s.services.problems, a.claims, s.nodes.problems, a.outside, a.remote)
+	all := slices.Concat(s.policies.problems, s.clusterPolicies.problems, s.nodePolicies.problems, a.forbidden, s.pods.problems, s.services.problems, a.claims, s.nodes.problems, a.outside, a.remote)
 	for _, f := range s.sliceWatches {
 		all = append(all, f.slices.problems...)
 	}

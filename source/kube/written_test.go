@@ -34,6 +34,9 @@ func conditionsText(s State) string {
 		conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 		out += fmt.Sprint(len(conditions))
 	}
+	for _, p := range s.Input.NodePolicies {
+		out += fmt.Sprint(len(p.Status.Conditions))
+	}
 	return out
 }
 
@@ -43,21 +46,22 @@ func TestStatusIsNoInput(t *testing.T) {
 	api := newAPIServer(t)
 	policies := map[string]*unstructured.Unstructured{
 		"fqdnnetworkpolicies": aPolicy("p", "a.test"), "clusterfqdnnetworkpolicies": aClusterPolicy("c", "a.test"), "clusternetworkpolicies": aStandard("s", "namespaces"),
+		"nodenetworkpolicies": aNodePolicy("n"),
 	}
 	for resource, u := range policies {
 		api.put(resource, u)
 	}
 	client, dyn := api.clients()
 	r := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, ClusterNetworkPolicies: true, Log: slog.New(slog.DiscardHandler)})
-	first := r.until("000", conditionsText)
-	for i, resource := range []string{"fqdnnetworkpolicies", "clusterfqdnnetworkpolicies", "clusternetworkpolicies"} {
+	first := r.until("0000", conditionsText)
+	for i, resource := range []string{"fqdnnetworkpolicies", "clusterfqdnnetworkpolicies", "clusternetworkpolicies", "nodenetworkpolicies"} {
 		u := policies[resource].DeepCopy()
 		u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x", Operation: "Apply"}})
 		api.put(resource, u) // managedFields and the version
 		condition := map[string]any{"type": "Accepted", "status": "True", "reason": "Valid", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 		fatal.If(t, unstructured.SetNestedSlice(u.Object, []any{condition}, "status", "conditions"))
 		api.put(resource, u)
-		if s := r.until([]string{"100", "110", "111"}[i], conditionsText); s.Inputs != first.Inputs {
+		if s := r.until([]string{"1000", "1100", "1110", "1111"}[i], conditionsText); s.Inputs != first.Inputs {
 			t.Errorf("%s: the written condition is input %d after %d", resource, s.Inputs, first.Inputs)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -18,7 +19,7 @@ import (
 // exactly if an API server with our schema refuses it.
 func TestSameAsAdmission(t *testing.T) {
 	var docs []string
-	for _, file := range []string{"admission.yaml", "admission-cluster.yaml"} {
+	for _, file := range []string{"admission.yaml", "admission-cluster.yaml", "admission-node.yaml"} {
 		text, err := os.ReadFile("../../crds/testdata/" + file)
 		fatal.If(t, err)
 		docs = append(docs, strings.Split(string(text), "---\n")[1:]...)
@@ -41,10 +42,13 @@ func TestSameAsAdmission(t *testing.T) {
 				return
 			}
 			var problems []policy.Problem
-			if p := objects[0].ClusterPolicy; p != nil {
-				problems = cfqdnnp.Validate(p)
-			} else {
-				problems = fqdnnp.Validate(objects[0].Policy)
+			switch o := objects[0]; {
+			case o.ClusterPolicy != nil:
+				problems = cfqdnnp.Validate(o.ClusterPolicy)
+			case o.NodePolicy != nil:
+				problems = nnp.Validate(o.NodePolicy)
+			default:
+				problems = fqdnnp.Validate(o.Policy)
 			}
 			diff.Equal(t, len(c.Refused) > 0, len(problems) > 0, "problems", problems, "the API server says", c.Refused)
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/policy/peers"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -119,7 +120,7 @@ func TestNodesDocument(t *testing.T) {
 	diff.Has(t, "```yaml\n"+string(example)+"```\n", string(text), "docs/nodes.md does not have examples/nodes.yaml")
 	objects, err := decode(t, "", "p.yaml", string(example))
 	fatal.If(t, err)
-	p := cfqdnnp.Read(objects[0].ClusterPolicy)
+	p := nnp.Read(objects[0].NodePolicy)
 	if len(p.Problems) > 0 || len(p.Rules) != 4 || !p.Nodes.Matches(map[string]string{"kubernetes.io/os": "linux"}) {
 		t.Errorf("%v, %d rules", p.Problems, len(p.Rules))
 	}

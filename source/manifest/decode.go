@@ -21,6 +21,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -52,7 +53,7 @@ func newDecoder(nodeName string) (*decoder, error) {
 
 // kinds are the kinds that are read, beside those of their lists.
 var kinds = []schema.GroupVersionKind{
-	v1alpha1.GroupVersion().WithKind(v1alpha1.Kind), v1alpha1.GroupVersion().WithKind(v1alpha1.ClusterKind), networkingv1.SchemeGroupVersion.WithKind(kindNetworkPolicy),
+	v1alpha1.GroupVersion().WithKind(v1alpha1.Kind), v1alpha1.GroupVersion().WithKind(v1alpha1.ClusterKind), v1alpha1.GroupVersion().WithKind(v1alpha1.NodeKind), networkingv1.SchemeGroupVersion.WithKind(kindNetworkPolicy),
 	cnp.Versions()[0].WithKind(cnp.Kind), cnp.Versions()[1].WithKind(cnp.Kind), corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.SchemeGroupVersion.WithKind("Node"),
 }
 
@@ -103,9 +104,9 @@ func checkVersion(gvk schema.GroupVersionKind) error {
 		want = networking
 	case gvk.Kind == cnp.Kind && gvk.Group == standard.Group:
 		want = standard
-	case gvk.Kind == v1alpha1.Kind, gvk.Kind == v1alpha1.ClusterKind:
+	case gvk.Kind == v1alpha1.Kind, gvk.Kind == v1alpha1.ClusterKind, gvk.Kind == v1alpha1.NodeKind:
 	case gvk.Group == ours.Group:
-		return fmt.Errorf("%s has no kind %s; write %s or %s", gvk.GroupVersion(), gvk.Kind, v1alpha1.Kind, v1alpha1.ClusterKind)
+		return fmt.Errorf("%s has no kind %s; write %s, %s or %s", gvk.GroupVersion(), gvk.Kind, v1alpha1.Kind, v1alpha1.ClusterKind, v1alpha1.NodeKind)
 	default:
 		return nil
 	}
@@ -142,6 +143,10 @@ func (d *decoder) read(o *Object) error {
 		v.Namespace = "" // of none, whatever is written
 		err = checkClusterName(&v.ObjectMeta)
 		o.key, o.ClusterPolicy = cfqdnnp.Object(v.Name), v
+	case *v1alpha1.NodeNetworkPolicy:
+		v.Namespace = ""
+		err = checkClusterName(&v.ObjectMeta)
+		o.key, o.NodePolicy = nnp.Object(v.Name), v
 	case *unstructured.Unstructured:
 		m := metav1.ObjectMeta{Name: v.GetName()}
 		v.SetNamespace("")

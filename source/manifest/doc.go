@@ -4,7 +4,7 @@
 //
 // The files *.yaml, *.yml and *.json of the folder itself are read, but no file in a folder
 // below it, and none whose name begins with a dot. They may hold several documents of the
-// kinds FQDNNetworkPolicy and ClusterFQDNNetworkPolicy (namegate.io/v1alpha1), NetworkPolicy
+// kinds FQDNNetworkPolicy, ClusterFQDNNetworkPolicy and NodeNetworkPolicy (namegate.io/v1alpha1), NetworkPolicy
 // (networking.k8s.io/v1), Namespace, Pod and List (v1). Unknown fields are errors. Any other object in a document is
 // left out and reported.
 //

@@ -33,6 +33,7 @@ type Object struct {
 	// that Err speaks of.
 	Policy        *v1alpha1.FQDNNetworkPolicy
 	ClusterPolicy *v1alpha1.ClusterFQDNNetworkPolicy
+	NodePolicy    *v1alpha1.NodeNetworkPolicy
 	NetworkPolicy *networkingv1.NetworkPolicy
 	Pod           *policy.Pod
 	// ClusterNetworkPolicy is one of the standard, as it is written.

@@ -86,6 +86,8 @@ func (s *State) add(o *Object) {
 		s.Input.Policies = append(s.Input.Policies, o.Policy)
 	case o.ClusterPolicy != nil:
 		s.Input.ClusterPolicies = append(s.Input.ClusterPolicies, o.ClusterPolicy)
+	case o.NodePolicy != nil:
+		s.Input.NodePolicies = append(s.Input.NodePolicies, o.NodePolicy)
 	case o.ClusterNetworkPolicy != nil:
 		s.Input.ClusterNetworkPolicies = append(s.Input.ClusterNetworkPolicies, o.ClusterNetworkPolicy)
 	case o.node != nil:

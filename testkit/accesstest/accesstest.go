@@ -27,6 +27,7 @@ import (
 	clienttest "k8s.io/client-go/testing"
 
 	"github.com/namegate/namegate/console/entry"
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -67,7 +68,7 @@ func NewAPI(objects ...runtime.Object) *API {
 		r := a.(clienttest.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
 		s.Asked = append(s.Asked, r.Spec)
 		what := r.Spec.ResourceAttributes.Namespace
-		if kind := r.Spec.ResourceAttributes.Resource; strings.HasPrefix(kind, "cluster") {
+		if kind := r.Spec.ResourceAttributes.Resource; strings.HasPrefix(kind, "cluster") || kind == v1alpha1.NodeResource {
 			what = kind
 		}
 		r.Status.Allowed = slices.Contains(s.Rights[r.Spec.User], what)

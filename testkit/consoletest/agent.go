@@ -18,16 +18,18 @@ import (
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/nnp"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
-// Some sees the namespaces that it lists, and with "cluster" and "standard" the cluster policies of a kind.
+// Some sees the namespaces that it lists, and with "cluster", "standard" and "nodes" the cluster policies of a kind.
 type Some []string
 
 // Administrator, Tenant and Unprivileged are viewers with all rights, those of shop, and none.
 var (
-	Administrator = Some{"", "shop", "pay", "cluster", "standard"}
+	Administrator = Some{"", "shop", "pay", "cluster", "standard", "nodes"}
 	Tenant        = Some{"shop"}
 	Unprivileged  = Some{}
 )
@@ -37,7 +39,7 @@ func (s Some) Name() string { return strings.Join(s, ",") }
 
 // May tells whether it lists the namespace, or the cluster policies of the kind.
 func (s Some) May(_ context.Context, r serve.Right) (bool, error) {
-	word := map[serve.Right]string{serve.ClusterPolicies(false): "cluster", serve.ClusterPolicies(true): "standard"}[r]
+	word := map[serve.Right]string{serve.ClusterPolicies(""): "cluster", serve.ClusterPolicies(cnp.ID("")): "standard", serve.ClusterPolicies(nnp.ID("")): "nodes"}[r]
 	return slices.Contains(s, cmp.Or(word, r.Namespace)), nil
 }
 

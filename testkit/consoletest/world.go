@@ -247,7 +247,7 @@ const IngressLine = `{"v":1,"kind":"flow","time":"2026-05-01T12:00:00.250000Z","
 
 // HostLine is a denied connection of a process of the node.
 const HostLine = `{"v":1,"kind":"flow","time":"2026-05-01T12:00:00.250000Z","node":"node-1","verdict":"would-deny","host":{"uid":42,"gid":7,"ip":"192.0.2.7"},` +
-	`"protocol":"tcp","destination":{"address":"198.51.100.80","port":80},"names":[{"name":"mirror.test","pod":"node node-1"}],"reason":"rule","tier":"Admin","policy":"workers","rule":"rest","count":1}` + "\n"
+	`"protocol":"tcp","destination":{"address":"198.51.100.80","port":80},"names":[{"name":"mirror.test","pod":"node node-1"}],"reason":"rule","tier":"Admin","policy":"nodenetworkpolicy:workers","rule":"rest","count":1}` + "\n"
 
 // Busy is a status with everything that a status may say.
 func Busy() console.Status {

@@ -21,6 +21,7 @@ func Converted(t testing.TB, pattern string) (patterns []fqdn.Pattern) {
 	if err := r.Add("p.yaml", []byte("apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: p}\nspec: {endpointSelector: {}, egress: [{toFQDNs: [{matchPattern: '"+pattern+"'}]}]}\n")); err != nil {
 		t.Fatal(err)
 	}
+	r.Convert()
 	parts, err := manifest.Inspect("out.yaml", r.YAML)
 	if err != nil {
 		t.Fatal(err)

@@ -79,6 +79,14 @@ func ClusterPolicy(t fatal.T, name, spec string) *v1alpha1.ClusterFQDNNetworkPol
 	return p
 }
 
+// NodePolicy is a policy for nodes with a spec in YAML.
+func NodePolicy(t fatal.T, name, spec string) *v1alpha1.NodeNetworkPolicy {
+	t.Helper()
+	p := &v1alpha1.NodeNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec), spec)
+	return p
+}
+
 // Matches has a pattern for each text with a wildcard and a name for the others.
 func Matches(texts ...string) (out []v1alpha1.Match) {
 	for _, text := range texts {

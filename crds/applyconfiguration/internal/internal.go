@@ -121,9 +121,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: priority
       type:
         scalar: numeric
-    - name: safeguard
-      type:
-        namedType: com.github.namegate.namegate.crds.v1alpha1.Safeguard
     - name: subject
       type:
         namedType: com.github.namegate.namegate.crds.v1alpha1.ClusterSubject
@@ -149,9 +146,6 @@ var schemaYAML = typed.YAMLObject(`types:
   map:
     fields:
     - name: namespaces
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
-    - name: nodes
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
     - name: pods
@@ -260,6 +254,8 @@ var schemaYAML = typed.YAMLObject(`types:
           - type
 - name: com.github.namegate.namegate.crds.v1alpha1.InUse
   scalar: string
+- name: com.github.namegate.namegate.crds.v1alpha1.Interface
+  scalar: string
 - name: com.github.namegate.namegate.crds.v1alpha1.Match
   map:
     fields:
@@ -271,6 +267,147 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
 - name: com.github.namegate.namegate.crds.v1alpha1.Network
   scalar: string
+- name: com.github.namegate.namegate.crds.v1alpha1.NodeAction
+  scalar: string
+- name: com.github.namegate.namegate.crds.v1alpha1.NodeEgressRule
+  map:
+    fields:
+    - name: action
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.NodeAction
+    - name: matches
+      type:
+        list:
+          elementType:
+            namedType: com.github.namegate.namegate.crds.v1alpha1.Match
+          elementRelationship: atomic
+    - name: name
+      type:
+        scalar: string
+    - name: networks
+      type:
+        list:
+          elementType:
+            namedType: com.github.namegate.namegate.crds.v1alpha1.Network
+          elementRelationship: atomic
+    - name: nodes
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: pods
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.PodSubject
+    - name: ports
+      type:
+        list:
+          elementType:
+            namedType: com.github.namegate.namegate.crds.v1alpha1.Port
+          elementRelationship: atomic
+- name: com.github.namegate.namegate.crds.v1alpha1.NodeIngressRule
+  map:
+    fields:
+    - name: action
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.NodeAction
+    - name: name
+      type:
+        scalar: string
+    - name: networks
+      type:
+        list:
+          elementType:
+            namedType: com.github.namegate.namegate.crds.v1alpha1.Network
+          elementRelationship: atomic
+    - name: nodes
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: pods
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.PodSubject
+    - name: ports
+      type:
+        list:
+          elementType:
+            namedType: com.github.namegate.namegate.crds.v1alpha1.Port
+          elementRelationship: atomic
+- name: com.github.namegate.namegate.crds.v1alpha1.NodeNetworkPolicy
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+    - name: spec
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.NodeNetworkPolicySpec
+    - name: status
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.NodeNetworkPolicyStatus
+- name: com.github.namegate.namegate.crds.v1alpha1.NodeNetworkPolicySpec
+  map:
+    fields:
+    - name: denied
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.Denied
+      default: Reject
+    - name: dns
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.ClusterDNS
+      default: {}
+    - name: egress
+      type:
+        list:
+          elementType:
+            namedType: com.github.namegate.namegate.crds.v1alpha1.NodeEgressRule
+          elementRelationship: atomic
+    - name: enforcement
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.Enforcement
+      default: Enforce
+    - name: ingress
+      type:
+        list:
+          elementType:
+            namedType: com.github.namegate.namegate.crds.v1alpha1.NodeIngressRule
+          elementRelationship: atomic
+    - name: interfaces
+      type:
+        list:
+          elementType:
+            namedType: com.github.namegate.namegate.crds.v1alpha1.Interface
+          elementRelationship: associative
+    - name: nodeSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: priority
+      type:
+        scalar: numeric
+    - name: safeguard
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.Safeguard
+    - name: traffic
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.Traffic
+      default: Local
+    - name: ttl
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.TTL
+      default: {}
+- name: com.github.namegate.namegate.crds.v1alpha1.NodeNetworkPolicyStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
 - name: com.github.namegate.namegate.crds.v1alpha1.PodSubject
   map:
     fields:
@@ -327,6 +464,8 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: numeric
       default: 86400
 - name: com.github.namegate.namegate.crds.v1alpha1.Tier
+  scalar: string
+- name: com.github.namegate.namegate.crds.v1alpha1.Traffic
   scalar: string
 - name: com.github.namegate.namegate.crds.v1alpha1.Unmatched
   scalar: string

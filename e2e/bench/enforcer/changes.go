@@ -168,6 +168,6 @@ func openEnforcer() (*enforcer.Enforcer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Hold: enforcer.DefaultHold},
+	return enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Accepted: enforcer.DefaultAccepted, Hold: enforcer.DefaultHold},
 		enforcer.Kernel{Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Tables: tables, Flows: flows, Links: links}, nil, slog.New(slog.DiscardHandler))
 }

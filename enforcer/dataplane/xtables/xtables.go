@@ -84,7 +84,7 @@ func (x *packetFilter) Recover(ctx context.Context) (out dataplane.Recovered, er
 		return out, err
 	}
 	for _, all := range variants {
-		for _, bit := range []uint32{x.owner.Mark, x.owner.Candidate} {
+		for _, bit := range []uint32{x.owner.Mark, x.owner.Candidate, x.owner.Accepted} {
 			if use := all.MarkUse(bit, ChainPrefix); use != "" {
 				return out, &dataplane.BitUse{Bit: bit, Rule: use}
 			}

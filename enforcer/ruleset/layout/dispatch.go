@@ -65,11 +65,10 @@ func newDispatch(s State, before objects) *dispatch {
 
 // itemKey tells the items of rules apart.
 type itemKey struct {
+	walkKey
 	peers, entries, ports string
-	pass                  string
 	action                Action
 	kind                  policy.PeerKind
-	bare, node, ingress   bool
 }
 
 // listed is a rule of a list.
@@ -84,29 +83,25 @@ func isNetworks(r listed) bool { return r.networks }
 
 // walkKey is what walks have in common that share items.
 type walkKey struct {
+	*words
 	// pass is the verdict of rules that pass, and of what matches no rule.
-	pass   string
-	bare   bool // of untracked packets
-	ofNode bool // of the node's own rules
-	// ingress: rules are about the source that is reached from, and decide after those for egress.
-	ingress bool
+	pass string
+	bare bool // of untracked packets
 }
 
-// subjectWord is the word for the subject of a packet in entry sets.
-func (k walkKey) subjectWord() string {
-	if k.ofNode {
-		return nodeSubject
-	}
-	return "%[2]s saddr"
+// words are those of rules of one kind.
+type words struct {
+	verdicts    [Pass]string // of rules that decide, by action
+	named       string       // the chain of rules by name that accept
+	subjectWord string       // of a packet, in entry sets
+	peerWord    string       // of a packet: the end that rules are about
 }
 
-// peerWord is the word for the peer of rules in a packet.
-func (k walkKey) peerWord() string {
-	if k.ingress {
-		return "%[2]s saddr"
-	}
-	return "%[2]s daddr"
-}
+// sourceWord and destinationWord are the ends of a packet.
+const sourceWord, destinationWord = "%[2]s saddr", "%[2]s daddr"
+
+// podWords are of what pods send.
+var podWords = &words{verdicts: [...]string{Accept: "goto admit", Reject: "goto denyreject", Drop: "goto denydrop"}, named: namedChain, subjectWord: sourceWord, peerWord: destinationWord}
 
 // walk makes the items of rules of a tier.
 type walk struct {
@@ -142,16 +137,16 @@ func (w *walk) listed(rules []*TierRule) []listed {
 	return all
 }
 
-// list returns the items of a tier's rules, of the node's own or of subjects'.
-func (d *dispatch) list(rules []*TierRule, pass string, node bool) []*item {
-	return d.walk(walkKey{pass: pass, ofNode: node}).list(rules)
+// list returns the items of a tier's rules.
+func (d *dispatch) list(rules []*TierRule, pass string) []*item {
+	return d.walk(walkKey{words: podWords, pass: pass}).list(rules)
 }
 
 func (w *walk) list(rules []*TierRule) (out []*item) {
 	d := w.dispatch
 	all := w.listed(rules)
 	if without := slices.DeleteFunc(slices.Clone(all), isNames); len(all)-len(without) > fewRules {
-		out = append(out, newItem("goto "+d.chain(partPrefix, w.items(all)...), each(w.subjectWord()+" . ct original %[2]s daddr @"+timed.KeySet+"%[1]s ")...))
+		out = append(out, newItem("goto "+d.chain(partPrefix, w.items(all)...), each(w.subjectWord+" . ct original %[2]s daddr @"+timed.KeySet+"%[1]s ")...))
 		all = without
 	}
 	if without := slices.DeleteFunc(slices.Clone(all), isNetworks); len(all)-len(without) > fewRules {
@@ -160,15 +155,15 @@ func (w *walk) list(rules []*TierRule) (out []*item) {
 				d.networks[r.Peers] = true
 			}
 		}
-		out = append(out, newItem("goto "+d.chain(partPrefix, w.items(all)...), each(w.peerWord()+" @"+networksSet+"%[1]s ")...))
+		out = append(out, newItem("goto "+d.chain(partPrefix, w.items(all)...), each(w.peerWord+" @"+networksSet+"%[1]s ")...))
 		all = without
 	}
 	return append(out, w.items(all)...)
 }
 
 // untracked is list for untracked packets, which are few.
-func (d *dispatch) untracked(rules []*TierRule, pass string, node bool) []*item {
-	w := d.walk(walkKey{pass: pass, bare: true, ofNode: node})
+func (d *dispatch) untracked(rules []*TierRule, pass string) []*item {
+	w := d.walk(walkKey{words: podWords, pass: pass, bare: true})
 	return w.items(w.listed(rules))
 }
 
@@ -245,7 +240,8 @@ func Disjoint(all []netip.Prefix) (out []netip.Prefix) {
 
 // item returns the item of a rule.
 func (w *walk) item(r *TierRule) *item {
-	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), w.pass, r.Action, w.peers[r.Peers].Kind, w.bare && r.Entries != "", w.ofNode, w.ingress}
+	key := itemKey{w.walkKey, r.Peers, r.Entries, portsKey(r.Ports), r.Action, w.peers[r.Peers].Kind}
+	key.bare = w.bare && r.Entries != ""
 	i := w.dispatch.items[key]
 	if i == nil {
 		if r.Peers != "" {
@@ -256,18 +252,12 @@ func (w *walk) item(r *TierRule) *item {
 			if key.bare {
 				matches = untracked(matches)
 			}
-			switch named := r.Action == Accept && r.Entries != "" && !key.bare; {
+			switch {
 			case r.Action == Pass:
-			case named && key.node:
-				to = "jump " + nodeNamedChain
-			case named:
-				to = "jump " + namedChain
-			case key.node:
-				to = nodeVerdicts[r.Action]
-			case key.ingress:
-				to = ingressVerdicts[r.Action]
+			case r.Action == Accept && r.Entries != "" && !key.bare:
+				to = "jump " + w.named
 			default:
-				to = verdicts[r.Action]
+				to = w.verdicts[r.Action]
 			}
 			i = newItem(to, matches...)
 		}
@@ -275,9 +265,6 @@ func (w *walk) item(r *TierRule) *item {
 	}
 	return i
 }
-
-// verdicts are those of rules that decide.
-var verdicts = [...]string{Accept: "goto admit", Reject: "goto denyreject", Drop: "goto denydrop"}
 
 // portsKey is equal for equal ports.
 func portsKey(ports []policy.PortRange) string {
@@ -294,11 +281,11 @@ func portsKey(ports []policy.PortRange) string {
 // matches renders a rule without its verdict.
 func (w *walk) matches(r *TierRule) (out []string) {
 	if r.Entries != "" {
-		return entryMatches(r.Entries, r.Ports, w.subjectWord())
+		return entryMatches(r.Entries, r.Ports, w.subjectWord)
 	}
 	peers := []string{""}
 	if r.Peers != "" {
-		match := w.peerWord() + " @" + peersPrefix + r.Peers + "-%[1]s "
+		match := w.peerWord + " @" + peersPrefix + r.Peers + "-%[1]s "
 		if w.peers[r.Peers].Kind == policy.PeerPorts {
 			match = "meta l4proto { tcp, udp, sctp } %[2]s daddr . meta l4proto . th dport @" + peersPrefix + r.Peers + "-%[1]s "
 		}

@@ -147,7 +147,7 @@ func (k InForce) ReadEarlier(ctx context.Context) (Earlier, error) {
 		if err != nil {
 			return out, err
 		}
-		out.Tables, out.JudgesNode = out.Tables || len(chains) > 0, out.JudgesNode || chains[nodeChain]
+		out.Tables, out.JudgesNode = out.Tables || len(chains) > 0, out.JudgesNode || slices.ContainsFunc(nodeHooks, func(h nodeHook) bool { return chains[h.chain] })
 	}
 	var errs [10]error
 	var net []netip.Addr

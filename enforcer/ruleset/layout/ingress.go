@@ -24,8 +24,8 @@ const (
 	loggedIngressSet = "toldingress"   // loggedSet of packets to pods
 )
 
-// ingressVerdicts are those of rules for ingress that decide. The standards' policies deny without an answer.
-var ingressVerdicts = [...]string{Accept: "goto admitingress", Reject: "goto denyingress", Drop: "goto denyingress"}
+// ingressWords are of rules for ingress. The standards' policies deny without an answer.
+var ingressWords = &words{verdicts: [...]string{Accept: "goto admitingress", Reject: "goto denyingress", Drop: "goto denyingress"}, subjectWord: sourceWord, peerWord: sourceWord}
 
 // unadmittedReply matches a reply of a connection without an admission.
 func unadmittedReply(bits Bits) string {
@@ -71,7 +71,7 @@ func (d *dispatch) ingressHook(some bool) {
 // toSubjects makes the chains of rules for ingress, and returns the one that subjects are led to.
 func (d *dispatch) toSubjects(t *Tiers) string {
 	list := func(rules []*TierRule, pass string) []*item {
-		return d.walk(walkKey{pass: pass, ingress: true}).list(rules)
+		return d.walk(walkKey{words: ingressWords, pass: pass}).list(rules)
 	}
 	var rest []*item
 	if t.Namespace {

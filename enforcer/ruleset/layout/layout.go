@@ -36,6 +36,11 @@ const (
 	verdictPriority   = "-10"
 	ingressPriority   = "-9" // behind the verdict about the source
 	giveBackPriority  = "310"
+
+	untrackedPriority = "-299" // before conntrack, behind the raw table
+	beforeNATPriority = "-149" // before the DNAT of others, behind conntrack and mangle
+	arrivingPriority  = "-12"  // both before the verdict about pods
+	leavingPriority   = "-11"
 	bridgePriority    = "-300"
 )
 
@@ -141,6 +146,9 @@ type Bits struct {
 	// Candidate is of packet and connection marks: it says that rules outside of these
 	// tables allow a packet. It admits nothing by itself.
 	Candidate uint32
+	// Accepted is of packet marks alone: a rule of the node for traffic before translation, or untracked, accepts the packet, and
+	// those for local and forwarded traffic let it pass.
+	Accepted uint32
 }
 
 // has matches a mark, "meta mark" or "ct mark", that has a bit.

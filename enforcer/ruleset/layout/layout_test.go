@@ -15,7 +15,7 @@ import (
 	"github.com/namegate/namegate/testkit/netns"
 )
 
-var bits = layout.Bits{Admitted: 0x40, Candidate: 0x20}
+var bits = layout.Bits{Admitted: 0x40, Candidate: 0x20, Accepted: 0x10}
 
 var (
 	pod4, pod6 = netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("2001:db8:1::5")

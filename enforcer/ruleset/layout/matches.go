@@ -19,6 +19,9 @@ func (p portList) reached() string {
 	return p.protocol + " dport { " + p.ports + " } "
 }
 
+// answering matches the ports of what answers.
+func (p portList) answering() string { return strings.Replace(p.reached(), " dport ", " sport ", 1) }
+
 // pinned matches the protocol.
 func (p portList) pinned() string {
 	if p.protocol == "" {

@@ -106,7 +106,7 @@ func (d *dispatch) subjects(s State) map[string]string {
 	d.first = nil // every rule accepts
 	lists, out := map[string]string{}, map[string]string{}
 	for _, l := range s.Lists {
-		lists[l.ID] = d.chain(listPrefix, d.list(l.Rules, "return", false)...)
+		lists[l.ID] = d.chain(listPrefix, d.list(l.Rules, "return")...)
 	}
 	for i := range s.Subjects {
 		if p := &s.Subjects[i]; p.List != "" || len(p.Grants) > 0 {

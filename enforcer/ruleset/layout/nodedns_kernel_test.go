@@ -194,7 +194,7 @@ func TestTheNodesOwnQueries(t *testing.T) {
 	state := withNode(full)
 	state.NodeDNS = nodeDNS()
 	// All else is denied: what comes to the agent is not, and what goes to the resolvers is a failsafe.
-	state.Node.Failsafes = []*layout.TierRule{{Peers: "resolvers", Ports: []policy.PortRange{{Protocol: policy.UDP, First: 53, Last: 53}, {Protocol: policy.TCP, First: 53, Last: 53}}}}
+	state.Node.Out = []*layout.TierRule{{Peers: "resolvers", Ports: []policy.PortRange{{Protocol: policy.UDP, First: 53, Last: 53}, {Protocol: policy.TCP, First: 53, Last: 53}}}}
 	state.Peers = append(state.Peers, layout.PeerSet{Name: "resolvers", Kind: policy.PeerNetworks, Networks: []netip.Prefix{netip.PrefixFrom(resolver4, 32), netip.PrefixFrom(resolver6, 128)}})
 	h.apply(state)
 	expect := func(when, want string) {
@@ -375,7 +375,7 @@ func TestNodeDNSIsRepaired(t *testing.T) {
 	s.NodeDNS = nil
 	fatal.If(t, tables.Apply(t.Context(), s))
 	verified(t, tables, s)
-	if left := ruleset(t); strings.Contains(left, "type route") || strings.Contains(left, "hook postrouting") {
+	if left := ruleset(t); strings.Contains(left, "type route") || strings.Contains(left, "hook postrouting priority 310") {
 		t.Errorf("chains are left:\n%s", left)
 	}
 }

@@ -183,18 +183,18 @@ func (d *dispatch) tiers(t *Tiers) string {
 	rest := slices.Concat([]*item{newItem("jump namespace", "")}, d.first, []*item{newItem("goto deny", "")})
 	bare := rest
 	if !t.Namespace {
-		rest, bare = d.list(t.Baseline, "goto admit", false), d.untracked(t.Baseline, "goto admit", false)
+		rest, bare = d.list(t.Baseline, "goto admit"), d.untracked(t.Baseline, "goto admit")
 	}
 	next, nextBare := "goto "+d.chain(restPrefix, rest...), "goto "+d.chain(restPrefix, bare...)
 	if t.Namespace && len(t.NamespaceDeny) > 0 {
-		next = "goto " + d.chain(restPrefix, d.list(t.NamespaceDeny, next, false)...)
-		nextBare = "goto " + d.chain(restPrefix, d.untracked(t.NamespaceDeny, nextBare, false)...)
+		next = "goto " + d.chain(restPrefix, d.list(t.NamespaceDeny, next)...)
+		nextBare = "goto " + d.chain(restPrefix, d.untracked(t.NamespaceDeny, nextBare)...)
 	}
 	var front []*item
 	if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r *TierRule) bool { return r.Entries != "" }) {
-		front = append(front, newItem("goto "+d.chain(partPrefix, d.untracked(t.Admin, nextBare, false)...), "ct state untracked "))
+		front = append(front, newItem("goto "+d.chain(partPrefix, d.untracked(t.Admin, nextBare)...), "ct state untracked "))
 	}
-	return d.chain(adminPrefix, append(front, d.list(t.Admin, next, false)...)...)
+	return d.chain(adminPrefix, append(front, d.list(t.Admin, next)...)...)
 }
 
 // objectsKey is what objects depend on, in one order.

@@ -20,17 +20,20 @@ type Policy struct {
 	// Namespaces selects by the labels of pods' namespaces, Pods by their own. Both are nil
 	// for a policy that selects nothing. A policy of a namespace has Pods alone.
 	Namespaces, Pods *peers.Selector
-	// Nodes selects nodes by their labels, in place of Namespaces and Pods.
-	Nodes     *peers.Selector
-	Audit     bool
-	Denied    policy.Denied
-	DNSDenied policy.Unmatched
-	Unmatched policy.Unmatched
-	Limits    policy.DNSLimits
-	TTL       policy.TTL
-	Rules     []Rule // in order, those for ingress last
-	Problems  []policy.Problem
-	matches   int // of Rules
+	// Nodes selects nodes by their labels, in place of Namespaces and Pods. Traffic and Interfaces are of
+	// all rules of such a policy.
+	Nodes      *peers.Selector
+	Traffic    policy.Traffic
+	Interfaces []string
+	Audit      bool
+	Denied     policy.Denied
+	DNSDenied  policy.Unmatched
+	Unmatched  policy.Unmatched
+	Limits     policy.DNSLimits
+	TTL        policy.TTL
+	Rules      []Rule // in order, those for ingress last
+	Problems   []policy.Problem
+	matches    int // of Rules
 }
 
 // Rule is one rule, for one kind of its peers.
@@ -132,7 +135,7 @@ func (p *Policy) AddBroken(from policy.Rule) {
 
 func (p *Policy) add(rule policy.Rule, to policy.Peer, spec *peers.Spec) *policy.Rule {
 	rule.Tier, rule.Priority, rule.Standard, rule.Policy, rule.Audit, rule.TTL = p.Tier, p.Priority, p.Standard, p.ID, p.Audit, p.TTL
-	rule.Denied, rule.DNSDenied, rule.Peer = p.Denied, p.DNSDenied, to
+	rule.Denied, rule.DNSDenied, rule.Peer, rule.Traffic, rule.Interfaces = p.Denied, p.DNSDenied, to, p.Traffic, p.Interfaces
 	if to.Kind == policy.PeerAnywhere {
 		spec = nil
 	}

@@ -8,7 +8,7 @@ import { number, plural } from "./words.js";
 
 // The agents, those with something wrong first.
 
-const seconds = 10, most = 300;
+const seconds = 10, most = 300, mostAddresses = 8;
 const states = ["unreachable", "refused", "slow", "connecting", "well"];
 
 let statuses = new Map();
@@ -65,6 +65,7 @@ function facts(s) {
     ["selected pods", s.enforcer?.selected !== undefined && number(s.enforcer.selected)],
     ["granted addresses", s.enforcer?.grants !== undefined && number(s.enforcer.grants)],
     ["answers", s.proxy?.cacheHits !== undefined && `${number(s.proxy.cacheHits)} from cache, ${number(s.proxy.cacheMisses)} forwarded, ${number(s.proxy.cacheStale)} stale`],
+    ...(s.failsafes?.rows ?? []).map((f) => ["failsafe", `${f.row}: ${f.ports} ${f.direction} ${f.addresses.slice(0, mostAddresses).join(", ")}${f.addresses.length > mostAddresses ? " …" : ""}`]),
     ["audit lines", s.audit && `${number(s.audit.written)} written, ${number(s.audit.dropped)} dropped`],
   ];
   return html`<dl class="facts inline">${rows.map(([name, value]) => (value ? html`<div><dt>${name}</dt><dd>${value}</dd></div>` : nothing))}</dl>`;

@@ -65,6 +65,7 @@ function facts(line, text) {
     ["Names", (line.names ?? []).map((n) => n.name + (n.pod ? ` (asked by ${n.pod})` : "")).join(", ")],
     ["Policies", policiesOf(line).join(", ")],
     ["Rule", line.rule && [line.tier && `(${line.tier})`, line.policy, line.rule].filter(Boolean).join(" ")],
+    ["Traffic", line.traffic],
     ["Answer", (line.answers ?? []).map((a) => a.address + (a.blocked ? ` (${a.blocked})` : a.granted ? " opened" : "")).join(", ")],
     ["Response code", line.rcode],
     ["Times", line.count > 1 ? `${number(line.count)}, last ${ago(line.last)}` : ""],

@@ -51,8 +51,9 @@ function card(p, order) {
   return html`<article class="card" data-row=${key} tabindex=${order(key)} aria-label="${p.kind} ${nameOf(p)}">
     <header><h2>${p.namespace ? html`<span class="dim">${p.namespace}/</span>` : nothing}${p.name}</h2>
       <span class="tag">${p.kind}</span>${p.tier && p.tier !== "Namespace" ? html`<span class="tag">${p.tier}</span>` : nothing}
+      ${p.traffic ? html`<span class="tag">${p.traffic}</span>` : nothing}
       ${p.enforcement ? html`<span class="tag mode-${p.enforcement === "Audit" ? "audit" : "enforce"}">${p.enforcement}</span>` : nothing}
-      <span class="selected">${p.selected === 0 ? html`${icon("problem")}selects nothing` : `selects ${/^Cluster/.test(p.kind) ? `${number(p.selected)} pods or nodes` : plural(p.selected, "pod")}`}</span>
+      <span class="selected">${p.selected === 0 ? html`${icon("problem")}selects nothing` : `selects ${plural(p.selected, p.traffic ? "node" : "pod")}`}</span>
       <a class="lines" tabindex="-1" href=${href("log", { policy: nameOf(p) })}>Lines</a></header>
     ${(p.conditions ?? []).map((c) => html`<p class="warn">${icon("problem")}${[c.reason ?? c.Reason, c.path ?? c.Path, c.message ?? c.Message].filter(Boolean).join(" ")}</p>`)}
     ${matches.length > 0

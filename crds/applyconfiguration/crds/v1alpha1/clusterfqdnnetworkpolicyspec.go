@@ -9,8 +9,7 @@ import (
 // ClusterFQDNNetworkPolicySpecApplyConfiguration represents a declarative configuration of the ClusterFQDNNetworkPolicySpec type for use
 // with apply.
 //
-// ClusterFQDNNetworkPolicySpec selects pods or nodes and lists what is accepted, denied or passed
-// on for them.
+// ClusterFQDNNetworkPolicySpec selects pods and lists what is accepted, denied or passed on for them.
 type ClusterFQDNNetworkPolicySpecApplyConfiguration struct {
 	// Tier is Admin or Baseline. The Admin tier comes before the policies of the namespaces. The
 	// Baseline tier is the default of the pods that no namespaced policy for egress selects.
@@ -18,7 +17,7 @@ type ClusterFQDNNetworkPolicySpecApplyConfiguration struct {
 	// Priority is the place of the policy in its tier, 0 to 1000. The lower comes first. Policies of equal
 	// priority are in the order of their names.
 	Priority *int32 `json:"priority,omitempty"`
-	// Subject selects the pods or nodes of the policy.
+	// Subject selects the pods of the policy.
 	Subject *ClusterSubjectApplyConfiguration `json:"subject,omitempty"`
 	// Egress is the list of egress rules. The first rule that matches decides. If none matches, the next
 	// policy is asked, and after the last policy of the tier the next tier.
@@ -31,10 +30,6 @@ type ClusterFQDNNetworkPolicySpecApplyConfiguration struct {
 	DNS *ClusterDNSApplyConfiguration `json:"dns,omitempty"`
 	// TTL configures how long the addresses of a DNS answer count for the rules that match its name.
 	TTL *TTLApplyConfiguration `json:"ttl,omitempty"`
-	// Safeguard turns a generation of a policy for nodes to Audit on each node where it is in force,
-	// unless the annotation namegate.io/confirmed names it. Without a safeguard the policy is enforced
-	// until it is changed or deleted.
-	Safeguard *SafeguardApplyConfiguration `json:"safeguard,omitempty"`
 }
 
 // ClusterFQDNNetworkPolicySpecApplyConfiguration constructs a declarative configuration of the ClusterFQDNNetworkPolicySpec type for use with
@@ -109,13 +104,5 @@ func (b *ClusterFQDNNetworkPolicySpecApplyConfiguration) WithDNS(value *ClusterD
 // If called multiple times, the TTL field is set to the value of the last call.
 func (b *ClusterFQDNNetworkPolicySpecApplyConfiguration) WithTTL(value *TTLApplyConfiguration) *ClusterFQDNNetworkPolicySpecApplyConfiguration {
 	b.TTL = value
-	return b
-}
-
-// WithSafeguard sets the Safeguard field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Safeguard field is set to the value of the last call.
-func (b *ClusterFQDNNetworkPolicySpecApplyConfiguration) WithSafeguard(value *SafeguardApplyConfiguration) *ClusterFQDNNetworkPolicySpecApplyConfiguration {
-	b.Safeguard = value
 	return b
 }

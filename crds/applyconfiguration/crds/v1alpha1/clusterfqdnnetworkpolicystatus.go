@@ -17,9 +17,8 @@ type ClusterFQDNNetworkPolicyStatusApplyConfiguration struct {
 	// names invalid rules: with Accept such a rule matches nothing, with Deny or Pass it denies every
 	// connection. If the status is False, the reason is Invalid, and the policy selects nothing.
 	//
-	// Enforced is False if the policy is not enforced. Its reason is Audit, NotAccepted, TurnedToAudit if the
-	// safeguard ended its enforcement on nodes, or that of the pods or nodes for which it is not enforced. It is
-	// True with the reason Unconfirmed while the policy has a safeguard and this generation is not confirmed.
+	// Enforced is False if the policy is not enforced. Its reason is Audit, NotAccepted, or that of the pods for
+	// which it is not enforced.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

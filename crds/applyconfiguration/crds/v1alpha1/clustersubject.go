@@ -9,17 +9,12 @@ import (
 // ClusterSubjectApplyConfiguration represents a declarative configuration of the ClusterSubject type for use
 // with apply.
 //
-// ClusterSubject is exactly one of pods, namespaces and nodes.
+// ClusterSubject is exactly one of pods and namespaces.
 type ClusterSubjectApplyConfiguration struct {
 	// Pods selects pods by the labels of their namespace and by their own.
 	Pods *PodSubjectApplyConfiguration `json:"pods,omitempty"`
 	// Namespaces selects all pods of namespaces, by the labels of the namespaces. An empty selector ({}) selects every pod.
 	Namespaces *v1.LabelSelectorApplyConfiguration `json:"namespaces,omitempty"`
-	// Nodes selects nodes by their labels. The policy then decides the connections that processes of the node and
-	// pods in the host's network begin, and no connections of other pods. Destinations that the node needs are
-	// always allowed: namegate status on the node lists them. If an agent cannot determine all of them, the policy
-	// is only audited on that node.
-	Nodes *v1.LabelSelectorApplyConfiguration `json:"nodes,omitempty"`
 }
 
 // ClusterSubjectApplyConfiguration constructs a declarative configuration of the ClusterSubject type for use with
@@ -41,13 +36,5 @@ func (b *ClusterSubjectApplyConfiguration) WithPods(value *PodSubjectApplyConfig
 // If called multiple times, the Namespaces field is set to the value of the last call.
 func (b *ClusterSubjectApplyConfiguration) WithNamespaces(value *v1.LabelSelectorApplyConfiguration) *ClusterSubjectApplyConfiguration {
 	b.Namespaces = value
-	return b
-}
-
-// WithNodes sets the Nodes field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Nodes field is set to the value of the last call.
-func (b *ClusterSubjectApplyConfiguration) WithNodes(value *v1.LabelSelectorApplyConfiguration) *ClusterSubjectApplyConfiguration {
-	b.Nodes = value
 	return b
 }

@@ -1,4 +1,4 @@
-package cfqdnnp
+package nnp
 
 import (
 	"fmt"
@@ -16,11 +16,11 @@ const (
 	DefaultConfirmWithin = 5 * time.Minute
 )
 
-// ConfirmWithin returns the time of spec.safeguard, 0 for none and for a policy that does not select
-// nodes. With an error, which says what to write, it is the default.
-func ConfirmWithin(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) (time.Duration, error) {
+// ConfirmWithin returns the time of spec.safeguard, 0 for none. With an error, which says what to write,
+// it is the default.
+func ConfirmWithin(spec *v1alpha1.NodeNetworkPolicySpec) (time.Duration, error) {
 	s := spec.Safeguard
-	if s == nil || spec.Subject.Nodes == nil {
+	if s == nil {
 		return 0, nil
 	}
 	if s.ConfirmWithin == "" {
@@ -34,23 +34,13 @@ func ConfirmWithin(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) (time.Duration, 
 	return within, nil
 }
 
-// safeguard reads spec.safeguard.
-func (r *Policy) safeguard(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
-	if spec.Safeguard != nil && spec.Subject.Nodes == nil {
-		r.Partly("spec.safeguard", "a safeguard is for policies of nodes and has no effect here; write subject.nodes, or leave safeguard out")
-	}
-	if _, err := ConfirmWithin(spec); err != nil {
-		r.Partly("spec.safeguard.confirmWithin", "%v", err)
-	}
-}
-
 // Confirmed tells whether the annotation of a policy names its generation. A policy without a
 // generation, which no API server has seen, is not confirmed.
-func Confirmed(p *v1alpha1.ClusterFQDNNetworkPolicy) bool {
+func Confirmed(p *v1alpha1.NodeNetworkPolicy) bool {
 	return p.Generation > 0 && p.Annotations[v1alpha1.ConfirmedAnnotation] == strconv.FormatInt(p.Generation, 10)
 }
 
 // ConfirmCommand is the command that confirms the generation of a policy.
 func ConfirmCommand(name string, generation int64) string {
-	return "kubectl annotate cfqdnnp " + name + " " + v1alpha1.ConfirmedAnnotation + "=" + strconv.FormatInt(generation, 10) + " --overwrite"
+	return "kubectl annotate nnp " + name + " " + v1alpha1.ConfirmedAnnotation + "=" + strconv.FormatInt(generation, 10) + " --overwrite"
 }

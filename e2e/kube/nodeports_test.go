@@ -1,0 +1,106 @@
+package kube
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/testkit/fatal"
+)
+
+// Clients of the NodePort in the world: of the network that may reach it, and of another, over IPv4 and IPv6.
+var (
+	office    = []string{"203.0.113.7", "2001:db8::7"}
+	elsewhere = []string{"198.51.100.7", "2001:db8:1::7"}
+)
+
+// testNodePorts: before translation a rule closes a NodePort of a node to all networks but one, by the port that is
+// dialled: the port of the pod means nothing there. Connections that are open stay. What a rule accepts passes the later
+// rules of the node, and not those of the pod.
+func testNodePorts(t *testing.T) {
+	s := begin(t, "nodeports")
+	s.run(pod("web", "node-a", map[string]string{"app": "web"}, "serve", "web", "8080"), pod("client", "node-b", map[string]string{"app": "client"}),
+		nodePort("web"), onHost(pod("host", "node-a", nil)))
+	v := s.served()
+	dialled := func(port int32) (to []string) {
+		for _, a := range v.pods["host"] {
+			to = append(to, net.JoinHostPort(a, fmt.Sprint(port)))
+		}
+		return to
+	}
+	port := v.ports["web"]
+	are := func(from []string, port int32, w want) error {
+		var tries []func() error
+		for i, to := range dialled(port) {
+			tries = append(tries, func() error { return s.outcome(from[i], to, w) })
+		}
+		return atOnce(tries)
+	}
+	client := []string{"client", "client"}
+	for _, from := range [][]string{office, elsewhere, client} {
+		s.eventually(patient, "the NodePort", func() error { return are(from, port, works) })
+	}
+	// beforeNAT applies rules, the last of which closes a port that is not served to show that all are in force.
+	beforeNAT := func(mark int, rules string) {
+		s.administrate("nodeports", fmt.Sprintf("{nodeSelector: {matchLabels: {kubernetes.io/hostname: node-a}}, priority: 1, traffic: BeforeNAT, ingress: [%s, {action: Deny, ports: [{protocol: TCP, port: %d}]}]}", rules, mark))
+		s.eventually(soon, rules, func() error { return are(elsewhere, int32(mark), silent) })
+	}
+	beforeNAT(9, "{action: Deny, ports: [{protocol: TCP, port: 8080}]}")
+	fatal.If(t, are(office, port, works))
+	fatal.If(t, are(elsewhere, port, works))
+	var echoes []func() error
+	for i, to := range dialled(port) {
+		echoes = append(echoes, s.keeps(elsewhere[i], to))
+	}
+	accepted := fmt.Sprintf(`{action: Accept, networks: [203.0.113.0/24, "2001:db8::/64", 10.244.0.0/16, "fd00:244::/48"], ports: [{protocol: TCP, port: %d}]}`, port)
+	beforeNAT(10, fmt.Sprintf("%s, {action: Deny, ports: [{protocol: TCP, port: %d}]}", accepted, port))
+	s.administrate("forwarded", "{nodeSelector: {matchLabels: {kubernetes.io/hostname: node-a}}, priority: 0, traffic: Forwarded, ingress: [{action: Deny, ports: [{protocol: TCP, port: 8080}]}]}")
+	for _, a := range v.pods["web"] {
+		s.eventually(soon, "the rule for what is forwarded", func() error { return s.outcome("client", net.JoinHostPort(a, "8080"), denied) })
+	}
+	fatal.If(t, are(office, port, works))
+	fatal.If(t, are(client, port, works))
+	fatal.If(t, are(elsewhere, port, silent))
+	for _, echo := range echoes {
+		fatal.If(t, echo())
+	}
+	s.temporary("cnp", "web", `---
+apiVersion: policy.networking.k8s.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: web}
+spec:
+  tier: Admin
+  priority: 10
+  subject: {pods: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: nodeports}}, podSelector: {matchLabels: {app: web}}}}
+  ingress:
+  - action: Deny
+    from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: client}}}}]
+`)
+	s.eventually(soon, "the policy of the pod", func() error { return are(client, port, closedTo) })
+	fatal.If(t, are(office, port, works))
+}
+
+// keeps opens a connection to an echo server and returns a function that uses it.
+func (s *scenario) keeps(from, to string) (echo func() error) {
+	s.Helper()
+	c, err := the.DialWorld(s.ctx, netip.AddrPortFrom(netip.MustParseAddr(from), 0), netip.MustParseAddrPort(to))
+	fatal.If(s, err)
+	s.Cleanup(func() { c.Close() })
+	fatal.If(s, c.SetDeadline(time.Now().Add(patient)))
+	r := bufio.NewReader(c)
+	echo = func() error {
+		if _, err := fmt.Fprintln(c, "hello"); err != nil {
+			return err
+		}
+		for {
+			if line, err := r.ReadString('\n'); err != nil || line == "hello\n" {
+				return err
+			}
+		}
+	}
+	fatal.If(s, echo())
+	return echo
+}
