@@ -115,7 +115,8 @@ func (p *peering) nodeProbes(own []netip.Addr) (out []nodeProbe) {
 // passes tells whether the rules of the node let a connection and its answers pass, and which rule decides about it.
 func (p *peering) passes(v *policy.View, f *policy.Flow) (bool, *policy.Rule) {
 	alone := *v
-	alone.Traffic, alone.Rules = &policy.TrafficRules{Untracked: v.Traffic.Untracked}, policy.Rules{}
+	// Failsafes yield to what all rules list.
+	alone.Traffic, alone.Rules = &policy.TrafficRules{Untracked: v.Traffic.Untracked, Local: policy.Directions{Egress: v.Traffic.Local.Egress}}, policy.Rules{}
 	if f.In == "" && f.Dialled != f.Reached { // before the translation it leaves as all else
 		before := *f
 		before.Out = "out0"
