@@ -28,13 +28,13 @@ func (l Lock) Take(ctx context.Context, standby bool, standingBy func(), log *sl
 		if err == nil || !standby || !errors.Is(err, errTaken) {
 			return true, err
 		}
+		if leave == nil { // before the report, after which the other agent may be ended
+			leave, _ = l.claimNext()
+		}
 		if !reported {
 			log.Info("another agent serves this node; standing by until it ends")
 			standingBy()
 			reported = true
-		}
-		if leave == nil {
-			leave, _ = l.claimNext()
 		}
 		return false, nil
 	})

@@ -26,14 +26,20 @@ func TestStandby(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	waits, took := make(chan bool), make(chan func(), 1)
 	go func() {
-		release, err := lock.Take(ctx, true, func() { close(waits) }, slog.Default())
+		standingBy := func() {
+			// The agent that ends finds it from then on.
+			if !lock.hasNext() {
+				t.Error("it stands by, and is not the next agent")
+			}
+			close(waits)
+		}
+		release, err := lock.Take(ctx, true, standingBy, slog.Default())
 		if err != nil {
 			t.Error(err)
 		}
 		took <- release
 	}()
 	<-waits
-	fatal.Await(t, "the second agent stands by", lock.hasNext)
 	release()
 	release = <-took
 	if lock.hasNext() {

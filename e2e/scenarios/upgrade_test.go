@@ -62,7 +62,7 @@ func upgradeUnderLoad(t *testing.T, kind nodeKind) {
 		longest, stillErr := still()
 		if err == nil || stillErr != nil || longest < standstillLimit || round == upgradeRounds {
 			if err = errors.Join(err, stillErr); err != nil {
-				t.Errorf("%v\nthe machine stood still for %v at most", err, longest)
+				t.Errorf("%v\nthe machine stood still for %v at most\n%s", err, longest, s.agent.Log())
 			}
 			return
 		}
