@@ -18,6 +18,20 @@ import (
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
+// explainFrom asks about connections from a source to port 8080 of a pod or node, which kind says.
+func explainFrom(w *consoletest.World, viewer serve.Viewer, kind, of, from string) (e explain.Explanation, text string, err error) {
+	resp, err := w.Agent("", viewer).Ask(context.Background(), console.ExplainPath, url.Values{kind: {of}, "from": {from}, "port": {"8080"}})
+	if err != nil {
+		return e, "", err
+	}
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return e, "", err
+	}
+	err = json.Unmarshal(all, &e)
+	return e, string(all), err
+}
+
 // TestExplainFromToNode: connections to the node are explained to callers who may read policies for nodes.
 func TestExplainFromToNode(t *testing.T) {
 	w := consoletest.New("node-1")
@@ -38,7 +52,7 @@ func TestExplainFromToNode(t *testing.T) {
 		{"node/node-1", serve.Everything{}, explain.Allowed, "loopback"},
 		{"192.0.2.9", consoletest.Tenant, "", "you may not see policies for nodes"},
 	} {
-		resp, err := w.Agent("", c.viewer).Ask(context.Background(), console.ExplainPath, url.Values{"node": {"node-1"}, "from": {c.from}, "port": {"8080"}})
+		e, text, err := explainFrom(w, c.viewer, "node", "node-1", c.from)
 		if c.verdict == "" {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v", c.from, err)
@@ -46,10 +60,6 @@ func TestExplainFromToNode(t *testing.T) {
 			continue
 		}
 		fatal.If(t, err, c.from)
-		text, err := io.ReadAll(resp.Body)
-		fatal.If(t, err)
-		var e explain.Explanation
-		fatal.If(t, json.Unmarshal(text, &e))
 		if e.Verdict != c.verdict || !strings.Contains(e.Reason, c.want) || e.Pod != "node node-1" {
 			t.Errorf("%s: %s", c.from, text)
 		}
@@ -85,7 +95,7 @@ func TestExplainFrom(t *testing.T) {
 		w := consoletest.New("node-1")
 		w.Input.RemoteNamespaces = []string{"shop"}
 		w.Input.Nodes = []*policy.Pod{peers.Node("node-2", nil, policytest.Addrs("192.0.2.2"))}
-		resp, err := w.Agent("", c.viewer).Ask(context.Background(), console.ExplainPath, url.Values{"pod": {"shop/cart-7d9f"}, "from": {c.from}, "port": {"8080"}})
+		e, text, err := explainFrom(w, c.viewer, "pod", "shop/cart-7d9f", c.from)
 		if c.verdict == "" {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v", c.from, err)
@@ -93,11 +103,7 @@ func TestExplainFrom(t *testing.T) {
 			continue
 		}
 		fatal.If(t, err, c.from)
-		text, err := io.ReadAll(resp.Body)
-		fatal.If(t, err)
-		var e explain.Explanation
-		fatal.If(t, json.Unmarshal(text, &e))
-		if e.Verdict != c.verdict || !strings.Contains(string(text), c.want) || c.hidden != "" && strings.Contains(string(text), c.hidden) {
+		if e.Verdict != c.verdict || !strings.Contains(text, c.want) || c.hidden != "" && strings.Contains(text, c.hidden) {
 			t.Errorf("%s: %s", c.from, text)
 		}
 	}
