@@ -160,13 +160,17 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if members {
 		return e.commitPeers(ctx)
 	}
+	first := e.snapshot == nil
 	written, err := e.bringIntoForce(ctx, s, names)
 	if err != nil {
 		return e.close(ctx, err)
 	}
 	failed := e.dropSets(written)
-	e.entered = ruleset.RulesOf(written)
-	if err := e.shrink(ctx, written); err != nil {
+	entered := ruleset.RulesOf(written)
+	// What was written holds no more than is wanted where no set of entries or grants goes.
+	more := first || names || e.mode().HasGrants || !slices.Equal(entered, e.entered)
+	e.entered = entered
+	if err := e.shrink(ctx, written, more); err != nil {
 		failed = errors.Join(failed, err)
 	} else if !ended {
 		_ = e.endDueSwitch(ctx) // it reports its errors
@@ -204,7 +208,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot, names
 	if err != nil {
 		return nil, err
 	}
-	gone := plan.Removed(last, subjects)
+	gone := slices.Collect(maps.Keys(plan.Removed(last, subjects)))
 	e.recheckAdmitted(last, coming)
 	e.recheckChanged(s, last, subjects)
 	stale := e.plane.StalePods()
@@ -289,10 +293,12 @@ func (e *Enforcer) stage(ctx context.Context, subjects dataplane.Subjects) error
 	return e.applyTables(ctx, subjects, e.snapshot)
 }
 
-// shrink removes what a plan in force does not need from the tables and the dataplane.
-func (e *Enforcer) shrink(ctx context.Context, subjects dataplane.Subjects) error {
-	if err := e.applyTables(ctx, subjects, e.snapshot); err != nil {
-		return err
+// shrink removes what a plan in force does not need from the dataplane and, with tables, from these.
+func (e *Enforcer) shrink(ctx context.Context, subjects dataplane.Subjects, tables bool) error {
+	if tables {
+		if err := e.applyTables(ctx, subjects, e.snapshot); err != nil {
+			return err
+		}
 	}
 	return e.plane.Apply(ctx, e.state(subjects), dataplane.Shrink)
 }

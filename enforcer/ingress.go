@@ -75,6 +75,9 @@ func ingressAddrs(subjects dataplane.Subjects) map[netip.Addr]*dataplane.Subject
 // lose their admission. It returns what follows when the plan is in force: connections may have been opened meanwhile.
 func (e *Enforcer) admitToComing(s *policy.Snapshot, last, subjects dataplane.Subjects) (settle func() error, err error) {
 	inForce, recovered := e.snapshot, e.recovered
+	if len(recovered.ingress) == 0 && !haveIngress(last) && !haveIngress(subjects) {
+		return func() error { return nil }, nil
+	}
 	owners := plan.Owners(last) // also of pods that wait, which the snapshot in force does not know
 	same := func(a netip.Addr, ref policy.PodRef) bool {
 		owner, known := inForce.Pod(a)

@@ -28,7 +28,7 @@ func (e *Enforcer) commitPeers(ctx context.Context) error {
 		p.Snapshot = e.coming
 	}
 	e.snapshot = e.coming
-	err := errors.Join(e.shrink(ctx, e.plan), e.flows.Run(e.judge()))
+	err := errors.Join(e.shrink(ctx, e.plan, true), e.flows.Run(e.judge()))
 	_ = e.endDueSwitch(ctx) // it reports its errors
 	e.complete = err == nil
 	return err

@@ -42,7 +42,7 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 	if err := e.write(ctx, e.inForce(), e.snapshot); err != nil {
 		return false, err
 	}
-	return false, e.shrink(ctx, e.inForce())
+	return false, e.shrink(ctx, e.inForce(), true)
 }
 
 // expiryTick is how late a grant may end: deadlines are looked at this often.

@@ -70,10 +70,10 @@ func (e *Enforcer) recheckChanged(s *policy.Snapshot, last, subjects dataplane.S
 
 // recheckRemoved rechecks the connections of addresses that are of no subject any more, by the next snapshot.
 func (e *Enforcer) recheckRemoved(s *policy.Snapshot, last, subjects dataplane.Subjects) {
-	owners, by := plan.Owners(last), map[flows.Reason][]netip.Addr{}
-	for _, a := range plan.Removed(last, subjects) {
+	by := map[flows.Reason][]netip.Addr{}
+	for a, owner := range plan.Removed(last, subjects) {
 		why := flows.PodRemoved
-		if ref, _ := s.Pod(a); ref == owners[a] {
+		if ref, _ := s.Pod(a); ref == owner {
 			why = flows.Released
 		}
 		by[why] = append(by[why], a)

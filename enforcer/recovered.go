@@ -113,9 +113,11 @@ func (in recoveredState) home(a netip.Addr, ref policy.PodRef, stands func(link.
 // are another subject's now. Those of addresses of no subject go with the rules that deny without
 // an admission, which are in force still, unless their pod is there still.
 func (e *Enforcer) withdrawStale(s *policy.Snapshot, subjects dataplane.Subjects) error {
-	owner := plan.Owners(subjects)
 	earlier := slices.AppendSeq(slices.Collect(maps.Keys(e.recovered.Subjects)), maps.Keys(e.recovered.recheck))
-	by := map[flows.Reason][]netip.Addr{}
+	if len(earlier) == 0 {
+		return nil
+	}
+	owner, by := plan.Owners(subjects), map[flows.Reason][]netip.Addr{}
 	for _, a := range earlier {
 		ref, ok := owner[a]
 		if there, _ := s.Pod(a); !ok && e.recovered.same(a, there) {

@@ -100,8 +100,13 @@ func NewNode(yielding []policy.Peer, lists ...NodeList) *Tiers {
 
 // complete fills in what is made of the rules, which it returns as the tables have them. text tells apart what the rules do not.
 func (t *Tiers) complete(text []byte, lists ...[]TierRule) [][]*layout.TierRule {
-	out := make([][]*layout.TierRule, len(lists))
+	out, all := make([][]*layout.TierRule, len(lists)), 0
+	for _, rules := range lists {
+		all += len(rules)
+	}
+	text = slices.Grow(text, all*sha256.Size)
 	for n, rules := range lists {
+		out[n] = slices.Grow(out[n], len(rules))
 		for i := range rules {
 			r := &rules[i]
 			out[n], text = append(out[n], r.TierRule), append(text, r.sum[:]...)

@@ -71,12 +71,15 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 // isolated already, if they are to be.
 func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplane.Subjects {
 	out := dataplane.Subjects{}
-	coming, held, entries := Owners(next), Owners(now), entryUnions{}
+	coming, held, entries := Removed(next, now), map[netip.Addr]bool{}, entryUnions{}
 	for ref, p := range now {
 		both := *p
 		both.Judged = slices.DeleteFunc(slices.Clone(p.Addrs), func(a netip.Addr) bool {
-			other, changes := coming[a]
-			return changes && other != ref
+			_, changes := coming[a]
+			if changes {
+				held[a] = true
+			}
+			return changes
 		})
 		if n := next[ref]; n != nil {
 			both.Grants, both.Entries = union(p.Grants, n.Grants), entries.of(p.Entries, n.Entries)
@@ -102,10 +105,7 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 		if !closed[ref] {
 			fresh.Ingress = nil
 		}
-		fresh.Addrs = slices.DeleteFunc(slices.Clone(n.Addrs), func(a netip.Addr) bool {
-			_, taken := held[a]
-			return taken
-		})
+		fresh.Addrs = slices.DeleteFunc(slices.Clone(n.Addrs), func(a netip.Addr) bool { return held[a] })
 		out[ref] = &fresh
 	}
 	return out
@@ -113,14 +113,20 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 
 // Remaining is Union without the judging that ends with the next plan, and tells whether any does.
 func Remaining(now, next dataplane.Subjects, closed map[policy.PodRef]bool) (out dataplane.Subjects, ends bool) {
-	out = Union(now, next, closed)
-	for ref, p := range out {
+	for ref, p := range now {
 		n := next[ref]
-		if p.Isolated && (n == nil || !n.Isolated) {
-			p.Isolated, ends = false, true
+		isolation, ingress := p.Isolated && (n == nil || !n.Isolated), p.Ingress != nil && (n == nil || n.Ingress == nil)
+		if !isolation && !ingress {
+			continue
 		}
-		if p.Ingress != nil && (n == nil || n.Ingress == nil) {
-			p.Ingress, ends = nil, true
+		if !ends {
+			out, ends = Union(now, next, closed), true
+		}
+		if isolation {
+			out[ref].Isolated = false
+		}
+		if ingress {
+			out[ref].Ingress = nil
 		}
 	}
 	return out, ends
@@ -159,15 +165,15 @@ func Owners(all dataplane.Subjects) map[netip.Addr]policy.PodRef {
 	return out
 }
 
-// Removed returns the addresses that a subject of the last plan does not have any more: a pod
+// Removed returns the addresses that a subject of the last plan does not have any more, with the subject: a pod
 // that gets one later inherits no connection.
-func Removed(last, now dataplane.Subjects) []netip.Addr {
-	var out []netip.Addr
+func Removed(last, now dataplane.Subjects) map[netip.Addr]policy.PodRef {
+	out := map[netip.Addr]policy.PodRef{}
 	for ref, p := range last {
 		n := now[ref]
 		for _, a := range p.Addrs {
 			if n == nil || !slices.Contains(n.Addrs, a) {
-				out = append(out, a)
+				out[a] = ref
 			}
 		}
 	}

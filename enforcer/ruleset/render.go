@@ -177,7 +177,7 @@ func addTiers(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 	for _, id := range dataplane.UnionOf(RulesOf(in.Subjects), in.Entered) {
 		s.Entries = append(s.Entries, string(id))
 	}
-	var peers []policy.Peer
+	peers := map[policy.Peer]bool{}
 	of := func(rules func(*dataplane.Subject) *dataplane.Tiers) (all []layout.Tiers) {
 		at := map[string]int{}
 		for _, p := range subjects {
@@ -189,7 +189,10 @@ func addTiers(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 			if !there {
 				i = len(all)
 				at[t.ID] = i
-				all, peers = append(all, t.Tiers), append(peers, t.Peers...)
+				all = append(all, t.Tiers)
+				for _, peer := range t.Peers {
+					peers[peer] = true
+				}
 			}
 			all[i].Subjects = append(all[i].Subjects, p.Addrs...)
 		}
@@ -203,8 +206,7 @@ func addTiers(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 		return p.Tiers
 	})
 	s.Ingress = of(func(p *dataplane.Subject) *dataplane.Tiers { return p.Ingress })
-	slices.SortFunc(peers, policy.Peer.Compare)
-	for _, peer := range slices.Compact(peers) {
+	for _, peer := range slices.SortedFunc(maps.Keys(peers), policy.Peer.Compare) {
 		s.Peers = append(s.Peers, PeerSet(dataplane.PeersName(peer), peer.Kind, in.tierMembers(peer)))
 	}
 }

@@ -85,6 +85,9 @@ func byName[E any](all []*E, name func(*E) string) map[string]*E {
 
 // missing returns the sets that others do not have.
 func missing(sets, others []*Set) []*Set {
+	if slices.Equal(sets, others) {
+		return nil
+	}
 	there := byName(others, func(s *Set) string { return s.Name })
 	return slices.DeleteFunc(slices.Clone(sets), func(s *Set) bool { return there[s.Name] != nil })
 }

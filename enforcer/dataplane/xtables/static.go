@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -76,11 +75,10 @@ func (m *mirrors) ensureStatic() error {
 // static returns the sets that are always there, as a state wants them. Until the state is written
 // they may hold more.
 func (m *mirrors) static(st dataplane.State) (out []*mirror) {
-	entries := sync.OnceValue(func() map[string][]ipset.Entry { return staticEntries(st) })
 	for _, set := range StaticSets() {
 		size, complete := m.written[set.Name]
 		s := &mirror{name: set.Name, bounds: dataplane.Bounds{Min: size, Max: size}, fixed: func() members {
-			return members{set, entries()[set.Name], func(ipset.Entry) bool { return !complete }}
+			return members{set, staticEntries(st, set), func(ipset.Entry) bool { return !complete }}
 		}}
 		if !complete {
 			s.bounds.Max = math.MaxInt
@@ -90,37 +88,33 @@ func (m *mirrors) static(st dataplane.State) (out []*mirror) {
 	return out
 }
 
-// staticEntries renders a state, by set, each entry once.
-func staticEntries(st dataplane.State) map[string][]ipset.Entry {
-	out := map[string][]ipset.Entry{}
-	add := func(set string, entry ipset.Entry) {
-		name := setPrefix(versionOf(entry.Addr)) + set
-		out[name] = append(out[name], entry)
-	}
+// staticEntries renders a state as entries of a set, each once.
+func staticEntries(st dataplane.State, set ipset.Set) (out []ipset.Entry) {
+	_, kind, _ := strings.Cut(set.Name, "-")
 	for _, p := range st.Subjects {
-		if p.Staged {
-			for _, a := range p.Judged {
-				add(setDispatched, ipset.Entry{Addr: a})
-			}
+		addrs, in := p.Addrs, p.Isolated
+		switch kind {
+		case setDispatched:
+			addrs, in = p.Judged, p.Staged
+		case setIngress:
+			in = p.Ingress != nil
 		}
-		if p.Ingress != nil {
-			for _, a := range p.Addrs {
-				add(setIngress, ipset.Entry{Addr: a})
-			}
-		}
-		if !p.Isolated {
-			continue
-		}
-		for _, a := range p.Addrs {
-			add(setSelected, ipset.Entry{Addr: a})
-			if h, ok := p.Homes[a]; ok && byIface(p, h) {
-				add(setHome, ipset.Entry{Addr: a, Iface: h.Iface})
+		for _, a := range addrs {
+			h, found := p.Homes[a]
+			switch {
+			case !in || a.Is6() != set.IPv6:
+			case kind != setHome:
+				out = append(out, ipset.Entry{Addr: a})
+			case found && byIface(p, h):
+				out = append(out, ipset.Entry{Addr: a, Iface: h.Iface})
 			}
 		}
 	}
-	for name, entries := range out {
-		slices.SortFunc(entries, func(a, b ipset.Entry) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Iface, b.Iface)) })
-		out[name] = slices.Compact(entries)
-	}
-	return out
+	slices.SortFunc(out, func(a, b ipset.Entry) int {
+		if by := a.Addr.Compare(b.Addr); by != 0 {
+			return by
+		}
+		return cmp.Compare(a.Iface, b.Iface)
+	})
+	return slices.Compact(out)
 }

@@ -194,9 +194,12 @@ func (x *packetFilter) refuse(s dataplane.GrantSet, err error) {
 
 // stale returns the sets of the kernel that the grants do not have.
 func (x *packetFilter) stale() (names []string) {
-	known := mirrorsOf(x.grants)
+	known := map[string]bool{}
+	for set := range x.grants.Bounds() {
+		known[set.Name] = true
+	}
 	for name := range x.kernel {
-		if known[name] == nil {
+		if !known[name] {
 			names = append(names, name)
 		}
 	}
