@@ -17,17 +17,17 @@ import (
 // granted, and what is in the kernel is in force.
 func (e *Enforcer) prepareEntries(ctx context.Context, subjects dataplane.Subjects, coming *policy.Snapshot) error {
 	rules := ruleset.RulesOf(subjects)
-	names := make([]string, len(rules))
-	for i, id := range rules {
+	fresh := slices.DeleteFunc(slices.Clone(rules), func(id policy.RuleID) bool {
+		_, entered := slices.BinarySearch(e.entered, id)
+		return entered
+	})
+	names := make([]string, len(fresh))
+	for i, id := range fresh {
 		names[i] = string(id)
 	}
 	if err := e.k.Tables.AddSets(ctx, layout.Inet, layout.EntrySets(names...)); err != nil {
 		return err
 	}
-	fresh := slices.DeleteFunc(slices.Clone(rules), func(id policy.RuleID) bool {
-		_, entered := slices.BinarySearch(e.entered, id)
-		return entered
-	})
 	if err := e.grants.Recover(fresh, coming.View, false); err != nil {
 		return fmt.Errorf("recover the entries of ordered rules: %w", err)
 	}

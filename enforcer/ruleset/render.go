@@ -174,7 +174,7 @@ func addDNS(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 
 // addTiers adds the ordered rules of subjects and their peers.
 func addTiers(s *layout.State, in *Input, subjects []*dataplane.Subject) {
-	for _, id := range dataplane.UnionOf(RulesOf(in.Subjects), in.Entered) {
+	for _, id := range withRules(in.Entered, in.Subjects) {
 		s.Entries = append(s.Entries, string(id))
 	}
 	peers := map[policy.Peer]bool{}
@@ -213,7 +213,11 @@ func addTiers(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 
 // RulesOf returns the rules for which addresses may be granted to subjects, sorted.
 func RulesOf(subjects dataplane.Subjects) []policy.RuleID {
-	var all []policy.RuleID
+	return slices.Clone(withRules(nil, subjects))
+}
+
+// withRules returns sorted rules and those of RulesOf.
+func withRules(all []policy.RuleID, subjects dataplane.Subjects) []policy.RuleID {
 	seen := map[*policy.RuleID]bool{}
 	for _, p := range subjects {
 		if len(p.Entries) == 0 || seen[&p.Entries[0]] {
@@ -222,5 +226,5 @@ func RulesOf(subjects dataplane.Subjects) []policy.RuleID {
 		seen[&p.Entries[0]] = true
 		all = dataplane.UnionOf(all, p.Entries)
 	}
-	return slices.Clone(all)
+	return all
 }

@@ -24,14 +24,16 @@ type change struct {
 func (t *Tables) difference(w *Table) (c change) {
 	c.wanted, c.fresh, c.gone = slices.Collect(w.sets()), Elements{}, Elements{}
 	last := t.last[w.Layout.ID]
-	c.there = byName(last.Chains, func(c *Chain) string { return c.Name })
-	wanted := byName(w.Chains, func(c *Chain) string { return c.Name })
-	for _, chain := range w.Chains {
-		if was := c.there[chain.Name]; was == nil || was != chain && !slices.Equal(was.Rules, chain.Rules) {
-			c.chains = append(c.chains, chain)
+	if !slices.Equal(last.Chains, w.Chains) {
+		c.there = byName(last.Chains, func(c *Chain) string { return c.Name })
+		wanted := byName(w.Chains, func(c *Chain) string { return c.Name })
+		for _, chain := range w.Chains {
+			if was := c.there[chain.Name]; was == nil || was != chain && !slices.Equal(was.Rules, chain.Rules) {
+				c.chains = append(c.chains, chain)
+			}
 		}
+		c.goneChains = slices.DeleteFunc(slices.Clone(last.Chains), func(c *Chain) bool { return wanted[c.Name] != nil })
 	}
-	c.goneChains = slices.DeleteFunc(slices.Clone(last.Chains), func(c *Chain) bool { return wanted[c.Name] != nil })
 	c.sets = missing(w.Sets, last.Sets)
 	c.goneSets = missing(last.Sets, w.Sets)
 	for _, s := range c.wanted { // those of others go with their sets

@@ -192,11 +192,16 @@ func (r ruleset) mangle() iptables.Chains {
 	})
 	names := map[netip.Addr][]string{}
 	for _, p := range r.subjects {
+		chain := ""
 		for _, a := range p.Judged {
-			if versionOf(a) == r.family {
-				names[a] = []string{"-g " + podChain(p.Pod)}
-				c[podChain(p.Pod)] = r.podRules(p)
+			if versionOf(a) != r.family {
+				continue
 			}
+			if chain == "" {
+				chain = podChain(p.Pod)
+				c[chain] = r.podRules(p)
+			}
+			names[a] = []string{"-g " + chain}
 		}
 	}
 	dispatch(c, chainNames, names)

@@ -37,20 +37,24 @@ func (p phase) due(set string) (due, remove bool) {
 func (m *mirrors) writeStatic(st dataplane.State, now phase) error {
 	for _, s := range m.static(st) {
 		due, remove := now.due(s.name)
-		if !due {
+		if _, exact := m.written[s.name]; !due || exact && now == afterRules {
 			continue
 		}
 		delete(m.written, s.name)
 		is := s.fixed()
-		is.maybe = func(ipset.Entry) bool { return !remove }
+		is.maybe = func(ipset.Entry) bool { return false }
 		d, err := m.compare(is)
+		exact := remove || now == beforeRules && len(d.Surplus) == 0
+		if !remove {
+			d.Surplus = nil
+		}
 		if err == nil {
 			err = ipset.Repair(m.sets, is.header, d, is.want)
 		}
 		if err != nil {
 			return err
 		}
-		if remove {
+		if exact {
 			m.written[s.name] = len(is.want)
 		}
 	}

@@ -135,14 +135,23 @@ func (s State) objects(before objects) objects {
 	d.nodeDNS(s.NodeDNS)
 	out.chains, out.networks, out.items, out.named = d.chains, d.allNetworks(), d.items, d.there
 	out.peers = slices.SortedFunc(maps.Values(d.sets), func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) })
-	for i := range out.peers {
-		out.sets = append(out.sets, out.peers[i].sets()...)
-	}
-	out.sets = append(out.sets, EntrySets(slices.Compact(slices.Sorted(slices.Values(s.Entries)))...)...)
-	for _, g := range s.GrantSets {
-		out.sets = append(out.sets, g.Sets()...)
+	if out.sets = before.sets; !out.sameSets(&before) {
+		out.sets = nil
+		for i := range out.peers {
+			out.sets = append(out.sets, out.peers[i].sets()...)
+		}
+		out.sets = append(out.sets, EntrySets(slices.Compact(slices.Sorted(slices.Values(s.Entries)))...)...)
+		for _, g := range s.GrantSets {
+			out.sets = append(out.sets, g.Sets()...)
+		}
 	}
 	return out
+}
+
+// sameSets tells whether objects have equal sets.
+func (o *objects) sameSets(before *objects) bool {
+	return slices.Equal(o.key.entries, before.key.entries) && reflect.DeepEqual(o.key.grantSets, before.key.grantSets) &&
+		slices.EqualFunc(o.peers, before.peers, func(a, b PeerSet) bool { return a.Name == b.Name && a.Kind == b.Kind })
 }
 
 // orderedRules makes the chains of the ordered rules of pods, of those before if they are equal.
