@@ -32,7 +32,6 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
-	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -41,6 +40,7 @@ import (
 	"github.com/namegate/namegate/status"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/linktest"
 )
 
 // TestOutsideClusterRanges: an agent that watches its own Node alone reports the addresses and
@@ -51,7 +51,7 @@ func TestOutsideClusterRanges(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(&lines, nil))
 	a, _ := agentOnFakes(t, log)
 	inet, bridge := knftables.NewFake(knftables.InetFamily, layout.TableName), knftables.NewFake(knftables.BridgeFamily, layout.TableName)
-	a.kernel = &kernel{Kernel: enforcer.Kernel{Links: link.NewFake(), Tables: nft.New(layout.All[:2], inet, bridge)}}
+	a.kernel = &kernel{Kernel: enforcer.Kernel{Links: linktest.NewFake(), Tables: nft.New(layout.All[:2], inet, bridge)}}
 	a.o.Node, a.packets = "n1", noneLost{}
 	a.denials = denial.New(denial.Options{Memory: recent.NewMemory(), Logger: log, Snapshot: func() *policy.Snapshot { return nil }})
 	a.selfTest = newSelfTest(func(context.Context, policy.PodRef) (path enforcer.Path, err error) { return path, nil }, a.views, log)

@@ -24,17 +24,17 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
-	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
-	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/conntracktest"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/linktest"
 )
 
 // agentOnFakes is an agent whose kernel is in memory, and the part of that which can
@@ -51,7 +51,7 @@ func agentOn(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake, *knftables
 	config, err := corefile.Parse("Corefile", ". {\n forward . 198.51.100.53\n}")
 	fatal.If(t, err)
 	sets, chains, inet := ipset.NewFake(time.Now), iptables.NewFake(), knftables.NewFake(knftables.InetFamily, layout.TableName)
-	k := enforcer.Kernel{Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
+	k := enforcer.Kernel{Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntracktest.NewFake(), Links: linktest.NewFake(netip.MustParseAddr("192.0.2.1")),
 		Tables: nft.New(layout.All[:2], inet, knftables.NewFake(knftables.BridgeFamily, layout.TableName))}
 	a := &agent{log: log, kernel: &kernel{Kernel: k}, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
 	a.config.Store(config)

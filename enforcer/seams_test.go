@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/testkit/conntracktest"
 )
 
 var errInjected = errors.New("the kernel is out of memory")
@@ -186,7 +187,7 @@ func (f tableSeam) Run(ctx context.Context, tx *knftables.Transaction) error {
 }
 
 type flowSeam struct {
-	*conntrack.Fake
+	*conntracktest.Fake
 	s *seams
 }
 

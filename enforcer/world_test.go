@@ -24,12 +24,13 @@ import (
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
-	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/conntracktest"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
+	"github.com/namegate/namegate/testkit/linktest"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/testclock"
 )
@@ -47,8 +48,8 @@ type world struct {
 	bridge       *knftables.Fake
 	net          *knftables.Fake
 	plane        string // of planes
-	flows        *conntrack.Fake
-	links        *link.Fake
+	flows        *conntracktest.Fake
+	links        *linktest.Fake
 	inject       func(iface string, packet []byte) error
 	seams        *seams
 	refuse       *refusing // of entries of ordered rules, nil for none
@@ -87,7 +88,7 @@ var (
 
 // newNode returns a node that no agent has run on.
 func newNode(t testing.TB) *world {
-	w := &world{t: t, clock: testclock.New(time.Unix(1_700_000_000, 0)), chains: iptables.NewFake(), flows: conntrack.NewFake(), links: link.NewFake(addr("198.51.100.1"))}
+	w := &world{t: t, clock: testclock.New(time.Unix(1_700_000_000, 0)), chains: iptables.NewFake(), flows: conntracktest.NewFake(), links: linktest.NewFake(addr("198.51.100.1"))}
 	w.sets = ipset.NewFake(w.clock.Now)
 	w.inet = knftables.NewFake(knftables.InetFamily, layout.TableName)
 	w.bridge = knftables.NewFake(knftables.BridgeFamily, layout.TableName)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/testkit/conntracktest"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -23,7 +24,7 @@ type node struct {
 	*Queue
 	t             *testing.T
 	time          time.Time
-	conns         *conntrack.Fake
+	conns         *conntracktest.Fake
 	recorded      map[netip.Addr]bool // the recheck set in the kernel
 	allowed       string
 	reasons       map[Reason]bool // that the judge got
@@ -33,7 +34,7 @@ type node struct {
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, time: time.Unix(1_700_000_000, 0), conns: conntrack.NewFake(), recorded: map[netip.Addr]bool{}, reasons: map[Reason]bool{}}
+	n := &node{t: t, time: time.Unix(1_700_000_000, 0), conns: conntracktest.NewFake(), recorded: map[netip.Addr]bool{}, reasons: map[Reason]bool{}}
 	n.restart()
 	return n
 }
@@ -46,7 +47,7 @@ func (n *node) restart() {
 var errRefused = errors.New("the kernel is out of memory")
 
 type refusingConns struct {
-	*conntrack.Fake
+	*conntracktest.Fake
 	n *node
 }
 

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/linktest"
 )
 
 func TestActivateAppliesTheNetwork(t *testing.T) {
 	endpoint, resolver := addr("169.254.20.53"), addr("192.0.2.53")
-	links := link.NewFake(addr("169.254.20.64"), addr("169.254.20.65"))
+	links := linktest.NewFake(addr("169.254.20.64"), addr("169.254.20.65"))
 	i := New(Config{Links: links, Resolvers: []netip.Addr{endpoint}, Endpoint: []netip.Addr{endpoint}})
 	first, err := i.Start(addrs("169.254.20.64"))
 	if err != nil || !slices.Equal(first, addrs("169.254.20.64")) {
@@ -45,7 +45,7 @@ func TestActivateAppliesTheNetwork(t *testing.T) {
 // TestStartAgain: a second start takes away no address of the first one, and those of an agent that is gone.
 func TestStartAgain(t *testing.T) {
 	gone := addr("169.254.20.64")
-	links := link.NewFake(gone)
+	links := linktest.NewFake(gone)
 	i := New(Config{Links: links, Resolvers: addrs("192.0.2.53 2001:db8::53")})
 	first, err := i.Start(nil)
 	fatal.If(t, err)
@@ -59,7 +59,7 @@ func TestStartAgain(t *testing.T) {
 // TestAddressesOfAnotherAgent are not taken while it may serve there, also where it took them from the node.
 func TestAddressesOfAnotherAgent(t *testing.T) {
 	theirs := addrs("169.254.20.64")
-	i := New(Config{Links: link.NewFake(), Resolvers: addrs("192.0.2.53"), Taken: func() []netip.Addr { return theirs }})
+	i := New(Config{Links: linktest.NewFake(), Resolvers: addrs("192.0.2.53"), Taken: func() []netip.Addr { return theirs }})
 	if own, err := i.Start(nil); err != nil || !slices.Equal(own, addrs("169.254.20.65")) {
 		t.Errorf("served on %v, %v", own, err)
 	}
@@ -68,7 +68,7 @@ func TestAddressesOfAnotherAgent(t *testing.T) {
 // TestServingAddressesAreGivenBack: there are as many networks as there are, each with other resolvers, for pods and for
 // the node. What is in force stays.
 func TestServingAddressesAreGivenBack(t *testing.T) {
-	links := link.NewFake()
+	links := linktest.NewFake()
 	i := New(Config{Links: links, Resolvers: addrs("192.0.2.53")})
 	_, err := i.Start(nil)
 	fatal.If(t, err)
@@ -91,7 +91,7 @@ func TestServingAddressesAreGivenBack(t *testing.T) {
 // TestNodesQueriesBeforeTheGuard: a serving address of the node's own queries is guarded from the write to the kernel on
 // until it is given back.
 func TestNodesQueriesBeforeTheGuard(t *testing.T) {
-	i, resolver := New(Config{Links: link.NewFake()}), addr("198.51.100.53")
+	i, resolver := New(Config{Links: linktest.NewFake()}), addr("198.51.100.53")
 	all, err := i.SetNetwork(Network{NodeDNS: true, HostResolvers: []netip.Addr{resolver}})
 	if err != nil || len(all) != 1 {
 		t.Fatal(all, err)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/testkit/conntracktest"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -18,7 +19,7 @@ import (
 // TestKernelAndFakeAgree asks both for connections of random sources, of which some are admitted.
 func TestKernelAndFakeAgree(t *testing.T) {
 	t.Parallel()
-	k, f := kernel(t), conntrack.NewFake()
+	k, f := kernel(t), conntracktest.NewFake()
 	timeout(t, "udp_timeout", 3600)                                                                  // none ends meanwhile
 	sources := []netip.Addr{netip.MustParseAddr("10.7.0.99"), netip.MustParseAddr("2001:db8:7::99")} // without connections
 	for pod := range 6 {

@@ -1,4 +1,5 @@
-package link
+// Package linktest has interfaces and addresses of a node in memory.
+package linktest
 
 import (
 	"context"
@@ -6,12 +7,14 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+
+	"github.com/namegate/namegate/kernel/link"
 )
 
-// Fake is an Interface in memory.
+// Fake is a link.Interface in memory.
 type Fake struct {
 	mu     sync.Mutex
-	homes  map[netip.Addr][]Found
+	homes  map[netip.Addr][]link.Found
 	shared map[netip.Addr]string
 	addrs  map[netip.Addr]bool
 	events chan struct{}
@@ -19,11 +22,11 @@ type Fake struct {
 	made   map[string]int // how often interfaces were made anew
 }
 
-var _ Interface = (*Fake)(nil)
+var _ link.Interface = (*Fake)(nil)
 
 // NewFake returns a fake node with the given addresses and no pods.
 func NewFake(addrs ...netip.Addr) *Fake {
-	f := &Fake{homes: map[netip.Addr][]Found{}, shared: map[netip.Addr]string{}, addrs: map[netip.Addr]bool{}, events: make(chan struct{}, 1), made: map[string]int{}}
+	f := &Fake{homes: map[netip.Addr][]link.Found{}, shared: map[netip.Addr]string{}, addrs: map[netip.Addr]bool{}, events: make(chan struct{}, 1), made: map[string]int{}}
 	for _, a := range addrs {
 		f.addrs[a] = true
 	}
@@ -32,20 +35,20 @@ func NewFake(addrs ...netip.Addr) *Fake {
 
 // SetHome says where the kernel sees an address live; the zero Home: it knows nothing of
 // it. Watchers get a token.
-func (f *Fake) SetHome(addr netip.Addr, h Home) {
+func (f *Fake) SetHome(addr netip.Addr, h link.Home) {
 	f.mu.Lock()
 	delete(f.homes, addr)
 	f.mu.Unlock()
-	if h == (Home{}) {
+	if h == (link.Home{}) {
 		f.notify()
 		return
 	}
-	f.SetFound(addr, Found{h, Seen})
+	f.SetFound(addr, link.Found{Home: h, Evidence: link.Seen})
 }
 
 // SetFound says what Homes finds of an address; nothing: that it has no home at all.
 // Watchers get a token.
-func (f *Fake) SetFound(addr netip.Addr, found ...Found) {
+func (f *Fake) SetFound(addr netip.Addr, found ...link.Found) {
 	f.mu.Lock()
 	f.homes[addr] = found
 	f.mu.Unlock()
@@ -59,11 +62,11 @@ func (f *Fake) notify() {
 	}
 }
 
-// Homes implements Interface.
-func (f *Fake) Homes(addrs []netip.Addr) (homes map[netip.Addr][]Found, shared map[netip.Addr]string, err error) {
+// Homes implements link.Interface.
+func (f *Fake) Homes(addrs []netip.Addr) (homes map[netip.Addr][]link.Found, shared map[netip.Addr]string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	homes, shared = map[netip.Addr][]Found{}, map[netip.Addr]string{}
+	homes, shared = map[netip.Addr][]link.Found{}, map[netip.Addr]string{}
 	for _, a := range addrs {
 		if h, ok := f.homes[a]; ok {
 			homes[a] = h
@@ -89,7 +92,7 @@ func (f *Fake) SetBlind(on bool) {
 	f.blind = on
 }
 
-// BridgesFiltered implements Interface.
+// BridgesFiltered implements link.Interface.
 func (f *Fake) BridgesFiltered() (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,7 +107,7 @@ func (f *Fake) Remake(name string) {
 	f.notify()
 }
 
-// Indexes implements Interface: the interfaces are those of the homes.
+// Indexes implements link.Interface: the interfaces are those of the homes.
 func (f *Fake) Indexes() (map[string]int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,7 +123,7 @@ func (f *Fake) Indexes() (map[string]int, error) {
 	return out, nil
 }
 
-// AddAddr implements Interface.
+// AddAddr implements link.Interface.
 func (f *Fake) AddAddr(addr netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,7 +131,7 @@ func (f *Fake) AddAddr(addr netip.Addr) error {
 	return nil
 }
 
-// DelAddr implements Interface.
+// DelAddr implements link.Interface.
 func (f *Fake) DelAddr(addr netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,23 +139,23 @@ func (f *Fake) DelAddr(addr netip.Addr) error {
 	return nil
 }
 
-// RemoveCarrier implements Interface; the fake makes no interface.
+// RemoveCarrier implements link.Interface; the fake makes no interface.
 func (f *Fake) RemoveCarrier() error { return nil }
 
-// Addrs implements Interface; the result is sorted.
+// Addrs implements link.Interface; the result is sorted.
 func (f *Fake) Addrs() ([]netip.Addr, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(f.addrs), netip.Addr.Compare), nil
 }
 
-// Uplinks implements Interface: all addresses are of eth0, which has the default route.
-func (f *Fake) Uplinks() ([]Uplink, error) {
+// Uplinks implements link.Interface: all addresses are of eth0, which has the default route.
+func (f *Fake) Uplinks() ([]link.Uplink, error) {
 	addrs, err := f.Addrs()
-	return []Uplink{{Name: "eth0", Addrs: addrs, Default: true}}, err
+	return []link.Uplink{{Name: "eth0", Addrs: addrs, Default: true}}, err
 }
 
-// Route implements Interface: of an address without a home by eth0.
+// Route implements link.Interface: of an address without a home by eth0.
 func (f *Fake) Route(addr netip.Addr) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,5 +165,5 @@ func (f *Fake) Route(addr netip.Addr) (string, error) {
 	return "eth0", nil
 }
 
-// Watch implements Interface.
+// Watch implements link.Interface.
 func (f *Fake) Watch(context.Context, func(error)) (<-chan struct{}, error) { return f.events, nil }
