@@ -84,16 +84,16 @@ func (s *set) appendComment(b []byte, reasons []reason) []byte {
 	return b
 }
 
-// parse reads the comment of a grant. whole tells whether it has all names; own is false for a grant of
+// parse reads the comment of a grant, and appends its reasons. whole tells whether it has all names; own is false for a grant of
 // another pod. kept is how long the kernel keeps the grant after its deadline, where the comment has none.
-func (s *set) parse(comment string) (out []reason, kept time.Duration, whole, own bool) {
+func (s *set) parse(out []reason, comment string) (all []reason, kept time.Duration, whole, own bool) {
 	if s.prefix != "" {
 		pod, names, found := strings.Cut(comment, " ")
 		if !found || len(pod) != dataplane.PodIDLen {
-			return nil, 0, false, true
+			return out, 0, false, true
 		}
 		if comment = names; pod+" " != s.prefix {
-			return nil, 0, false, false
+			return out, 0, false, false
 		}
 	}
 	kept = keeps(s.key.Rule, usualHold)

@@ -25,7 +25,7 @@ var unshared = &set{}
 func comment(rs []reason) string { return string(unshared.appendComment(nil, rs)) }
 
 func parsed(comment string) []reason {
-	all, _, _, _ := unshared.parse(comment)
+	all, _, _, _ := unshared.parse(nil, comment)
 	return all
 }
 
@@ -108,7 +108,7 @@ func TestCommentRoundTrip(t *testing.T) {
 		if strings.ContainsAny(text, "\x00\n\t") {
 			t.Fatalf("a comment that a listing cannot show: %q", text)
 		}
-		got, _, whole, own := unshared.parse(text)
+		got, _, whole, own := unshared.parse(nil, text)
 		if !own || whole && len(got) != len(rs) || !whole && len(rs) > 0 && len(got) == len(rs) {
 			t.Fatalf("%d of %d reasons came back, whole %v", len(got), len(rs), whole)
 		}
@@ -154,7 +154,7 @@ func TestParseCommentOfOthers(t *testing.T) {
 		{ofRule, "a.test", nil, false, true},
 		{ofRule, "", nil, false, true},
 	} {
-		got, _, whole, own := test.of.parse(test.text)
+		got, _, whole, own := test.of.parse(nil, test.text)
 		if diff := cmpdiff.Diff(test.want, got, sameReason); diff != "" || whole != test.whole || own != test.own {
 			t.Errorf("%q: whole %v, own %v (-want +got):\n%s", test.text, whole, own, diff)
 		}

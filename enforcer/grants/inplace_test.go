@@ -37,7 +37,7 @@ func TestInPlace(t *testing.T) {
 	fatal.If(t, w.sets.ListGrants([]dataplane.GrantSet{key}, func(_ dataplane.GrantSet, part []dataplane.Grant) {
 		for i := range part {
 			s := w.table.get(key)
-			reasons, _, _ := w.table.readGrant(s, &part[i], at)
+			reasons, _, _ := w.table.readGrant(s, nil, &part[i], at)
 			for _, r := range reasons {
 				want := s.at(part[i].Addr).until()
 				if d := time.Duration(r.until - want); d < -time.Second || d > time.Second {

@@ -139,7 +139,7 @@ func (t *Table) recoverSet(key dataplane.GrantSet, part []dataplane.Grant, from 
 	}
 	s = t.newSet(key) // of a rule that the subject's pod does not have: it would inherit them with the rule
 	return t.apply(key, true, slices.DeleteFunc(slices.Clone(part), func(is dataplane.Grant) bool {
-		_, _, _, own := s.parse(is.Comment)
+		_, _, _, own := s.parse(nil, is.Comment)
 		return own
 	}))
 }
@@ -153,9 +153,11 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 	}
 	var surplus, write []dataplane.Grant
 	var written, kept []*grant
+	var room reasons
 	for i := range part {
 		is := &part[i]
-		reasons, whole, own := t.readGrant(s, is, from.at)
+		reasons, whole, own := t.readGrant(s, room[:0], is, from.at)
+		room = reasons
 		g, changed := s.copyOf(is.Addr), s.at(is.Addr) == nil
 		switch {
 		case own:
@@ -204,6 +206,9 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 	err := t.apply(s.key, false, write)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.entries) == 0 {
+		s.entries = make(map[[16]byte]*grant, len(kept)+len(written))
+	}
 	for _, g := range kept {
 		s.put(g, true)
 	}
@@ -222,10 +227,10 @@ func (g *grant) merge(r reason, now monotonic) bool {
 	return (old == nil || r.until > old.until+recoverSlack) && g.addTo(r, now, 0)
 }
 
-// readGrant returns the reasons of a grant that another agent wrote, as parse does. None lasts longer than
+// readGrant appends the reasons of a grant that another agent wrote, as parse does. None lasts longer than
 // the kernel keeps the grant.
-func (t *Table) readGrant(s *set, is *dataplane.Grant, at reading) (all reasons, whole, own bool) {
-	all, kept, whole, own := s.parse(is.Comment)
+func (t *Table) readGrant(s *set, room reasons, is *dataplane.Grant, at reading) (all reasons, whole, own bool) {
+	all, kept, whole, own := s.parse(room, is.Comment)
 	lasting := s.key.Rule.Lasting()
 	if !whole && own && lasting {
 		all = append(all, reason{name: unreadable})
