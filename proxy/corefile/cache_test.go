@@ -59,23 +59,6 @@ func TestCache(t *testing.T) {
 	}
 }
 
-func TestCacheBounds(t *testing.T) {
-	for text, want := range map[string]string{
-		"entries 16":                "16 33554432",
-		"entries 1000000":           "1000000 33554432",
-		"size 1MiB":                 "10000 1048576",
-		"size 1G":                   "10000 1073741824",
-		"size 1048576\nentries 100": "100 1048576",
-	} {
-		c, err := Parse("Corefile", rootBlock("cache {\n"+text+"\n}"))
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-			continue
-		}
-		diff.Equal(t, want, fmt.Sprint(c.CacheEntries, " ", c.CacheBytes), text)
-	}
-}
-
 // TestCacheIsOfItsBlock: of all forwards of the block, before or after the line,
 // and of no other's.
 func TestCacheIsOfItsBlock(t *testing.T) {

@@ -20,23 +20,6 @@ func TestSize(t *testing.T) {
 	}
 }
 
-func TestBoundsAreInclusive(t *testing.T) {
-	s := func(arg string) stanza { return stanza{file: "f", line: 1, name: "x", args: []string{arg}} }
-	for arg, ok := range map[string]bool{"1s": true, "2s": true, "999ms": false, "2001ms": false, "-1s": false, "1": false} {
-		if _, err := only(s(arg), "x 1s", time.Second, 2*time.Second, stanza.span); (err == nil) != ok {
-			t.Errorf("%s: %v", arg, err)
-		}
-	}
-	for arg, ok := range map[string]bool{"1": true, "5": true, "0": false, "6": false, "1.0": false, "one": false, "": false} {
-		if _, err := only(s(arg), "x 1", 1, 5, stanza.count); (err == nil) != ok {
-			t.Errorf("%q: %v", arg, err)
-		}
-	}
-	if _, err := only(stanza{name: "x", args: []string{"1", "2"}}, "x 1", 1, 5, stanza.count); err == nil {
-		t.Error("two values were taken for one")
-	}
-}
-
 // TestSecondsAreWhole: with or without a unit, never a part of one.
 func TestSecondsAreWhole(t *testing.T) {
 	s := stanza{file: "f", line: 1, name: "x"}
