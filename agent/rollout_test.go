@@ -25,7 +25,6 @@ import (
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -34,23 +33,24 @@ import (
 	"github.com/namegate/namegate/testkit/conntracktest"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/iptablestest"
 	"github.com/namegate/namegate/testkit/linktest"
 )
 
 // agentOnFakes is an agent whose kernel is in memory, and the part of that which can
 // be made to refuse. It serves nowhere.
-func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
+func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptablestest.Fake) {
 	t.Helper()
 	a, chains, _ := agentOn(t, log)
 	return a, chains
 }
 
 // agentOn is agentOnFakes with the inet table.
-func agentOn(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake, *knftables.Fake) {
+func agentOn(t *testing.T, log *slog.Logger) (*agent, *iptablestest.Fake, *knftables.Fake) {
 	t.Helper()
 	config, err := corefile.Parse("Corefile", ". {\n forward . 198.51.100.53\n}")
 	fatal.If(t, err)
-	sets, chains, inet := ipset.NewFake(time.Now), iptables.NewFake(), knftables.NewFake(knftables.InetFamily, layout.TableName)
+	sets, chains, inet := ipset.NewFake(time.Now), iptablestest.NewFake(), knftables.NewFake(knftables.InetFamily, layout.TableName)
 	k := enforcer.Kernel{Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntracktest.NewFake(), Links: linktest.NewFake(netip.MustParseAddr("192.0.2.1")),
 		Tables: nft.New(layout.All[:2], inet, knftables.NewFake(knftables.BridgeFamily, layout.TableName))}
 	a := &agent{log: log, kernel: &kernel{Kernel: k}, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}

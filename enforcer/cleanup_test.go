@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/iptablestest"
 )
 
 // shared is a node with other programs' sets, chains and addresses.
@@ -111,7 +112,7 @@ func TestCleanupRemovesJumpsFromOtherChains(t *testing.T) {
 
 // older writes the chains of an agent of another layout: they hook in where this one
 // does not, and ask a set that this one does not have.
-func older(t *testing.T, in *iptables.Fake, tables ...string) {
+func older(t *testing.T, in *iptablestest.Fake, tables ...string) {
 	t.Helper()
 	for _, f := range ipVersions {
 		for _, table := range tables {
@@ -126,7 +127,7 @@ func older(t *testing.T, in *iptables.Fake, tables ...string) {
 }
 
 // oldLines counts what is left of it.
-func oldLines(in *iptables.Fake) (n int) {
+func oldLines(in *iptablestest.Fake) (n int) {
 	for _, f := range ipVersions {
 		for _, table := range allTables {
 			n += strings.Count(in.Dump(f, table), "NAMEGATE-OLD")
@@ -146,7 +147,7 @@ func TestOlderLayoutIsRemovedAfterTheNewOneIsInForce(t *testing.T) {
 		{"everywhere", []string{"mangle"}, allTables},
 	} {
 		w := newNode(t)
-		w.otherBackend = iptables.NewFake()
+		w.otherBackend = iptablestest.NewFake()
 		older(t, w.chains, test.here...)
 		older(t, w.otherBackend, test.elsewhere...)
 		for _, f := range ipVersions {
@@ -185,7 +186,7 @@ func TestRecoveryFromTheOtherVariant(t *testing.T) {
 	t.Parallel()
 	w, _ := web(t)
 	f := w.track("10.1.0.5:1001", "192.0.2.99:443")
-	w.otherBackend, w.chains = w.chains, iptables.NewFake()
+	w.otherBackend, w.chains = w.chains, iptablestest.NewFake()
 	w.restart()
 	w.apply([]policy.Pod{pod("other", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))
 	if w.mark(f)&DefaultMark != 0 {
@@ -201,7 +202,7 @@ func TestRecoveryFromTheOtherVariant(t *testing.T) {
 func TestCleanupByBothVariants(t *testing.T) {
 	t.Parallel()
 	w, _ := web(t)
-	w.otherBackend = iptables.NewFake()
+	w.otherBackend = iptablestest.NewFake()
 	older(t, w.otherBackend, "mangle", "filter")
 	w.boot()
 	fatal.If(t, w.e.Cleanup(context.Background()))
@@ -228,11 +229,11 @@ func TestStartRefusesATakenBit(t *testing.T) {
 	}
 	for i, test := range slices.Concat(tests, tests) {
 		w := newNode(t)
-		w.otherBackend = iptables.NewFake()
+		w.otherBackend = iptablestest.NewFake()
 		tx := iptables.NewTransaction(test.family, test.table)
 		tx.Replace(test.chain, test.rule)
 		// By either variant.
-		fatal.If(t, []*iptables.Fake{w.chains, w.otherBackend}[i/len(tests)].Restore(context.Background(), tx))
+		fatal.If(t, []*iptablestest.Fake{w.chains, w.otherBackend}[i/len(tests)].Restore(context.Background(), tx))
 		w.boot()
 		_, err := w.e.Start(context.Background())
 		if test.taken == "" {

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/testkit/conntracktest"
+	"github.com/namegate/namegate/testkit/iptablestest"
 )
 
 var errInjected = errors.New("the kernel is out of memory")
@@ -144,7 +145,7 @@ func (w *world) asked(set string) bool {
 }
 
 type chainSeam struct {
-	*iptables.Fake
+	*iptablestest.Fake
 	s *seams
 }
 

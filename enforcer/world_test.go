@@ -30,6 +30,7 @@ import (
 	"github.com/namegate/namegate/testkit/conntracktest"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
+	"github.com/namegate/namegate/testkit/iptablestest"
 	"github.com/namegate/namegate/testkit/linktest"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/testclock"
@@ -41,9 +42,9 @@ type world struct {
 	clock  *testclock.Clock
 	sets   *ipset.Fake
 	real   ipset.Interface // in place of sets, where it is set
-	chains *iptables.Fake
+	chains *iptablestest.Fake
 	// otherBackend are the chains of the other variant, nil where the node has none.
-	otherBackend *iptables.Fake
+	otherBackend *iptablestest.Fake
 	inet         *knftables.Fake
 	bridge       *knftables.Fake
 	net          *knftables.Fake
@@ -88,7 +89,7 @@ var (
 
 // newNode returns a node that no agent has run on.
 func newNode(t testing.TB) *world {
-	w := &world{t: t, clock: testclock.New(time.Unix(1_700_000_000, 0)), chains: iptables.NewFake(), flows: conntracktest.NewFake(), links: linktest.NewFake(addr("198.51.100.1"))}
+	w := &world{t: t, clock: testclock.New(time.Unix(1_700_000_000, 0)), chains: iptablestest.NewFake(), flows: conntracktest.NewFake(), links: linktest.NewFake(addr("198.51.100.1"))}
 	w.sets = ipset.NewFake(w.clock.Now)
 	w.inet = knftables.NewFake(knftables.InetFamily, layout.TableName)
 	w.bridge = knftables.NewFake(knftables.BridgeFamily, layout.TableName)

@@ -14,7 +14,7 @@
 // one the time is unknown. A connection of TCP whose peer closed its window looks idle for too
 // long as well.
 //
-// Kernel works in the network namespace in which Open was called. Fake tracks the
+// Kernel works in the network namespace in which Open was called. The Fake of conntracktest tracks the
 // connections that a test gives it, which never end by themselves, and counts the scans
 // of the table.
 package conntrack

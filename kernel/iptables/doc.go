@@ -8,7 +8,7 @@
 // has acknowledged it. Chains of other programs are read and never written, but for the
 // rules that Insert and Remove name.
 //
-// Exec runs iptables' programs in the network namespace of the calling thread. Fake
+// Exec runs iptables' programs in the network namespace of the calling thread. The Fake of iptablestest
 // interprets transactions in memory, in the order in which the kernel takes them, and
 // refuses what the kernel refuses: a jump to a chain that is not there, the deletion of a
 // chain that is referred to, the removal of a rule that is not there, a name that is too

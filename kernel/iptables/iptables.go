@@ -138,6 +138,17 @@ func (t *Transaction) String() string {
 	return b.String()
 }
 
+// Target returns the chain or target that a rule jumps or goes to, "" for none.
+func Target(rule string) string {
+	words := strings.Fields(rule)
+	for i, w := range words[:max(len(words)-1, 0)] {
+		if w == "-j" || w == "-g" {
+			return words[i+1]
+		}
+	}
+	return ""
+}
+
 // refused is the error of a transaction or a listing.
 func refused(op string, f Family, table string, err error) error {
 	return fmt.Errorf("iptables %s of %s table %s: %w", op, f, table, err)

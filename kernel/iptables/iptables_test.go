@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/iptablestest"
 	"github.com/namegate/namegate/testkit/netns"
 )
 
@@ -23,7 +24,7 @@ func every(t *testing.T, test func(t *testing.T, i iptables.Interface)) {
 			test(t, e)
 		})
 	}
-	t.Run("fake", func(t *testing.T) { test(t, iptables.NewFake()) })
+	t.Run("fake", func(t *testing.T) { test(t, iptablestest.NewFake()) })
 }
 
 func save(t *testing.T, i iptables.Interface, f iptables.Family, table string) iptables.Chains {
@@ -121,7 +122,7 @@ func TestRefusedTransactionChangesNothing(t *testing.T) {
 }
 
 func TestEmptyTransactionRunsNothing(t *testing.T) {
-	f := iptables.NewFake()
+	f := iptablestest.NewFake()
 	f.Fail(errors.New("it ran"))
 	for _, i := range []iptables.Interface{f, &iptables.Exec{}} {
 		if err := i.Restore(context.Background(), iptables.NewTransaction(iptables.IPv4, "raw")); err != nil {
@@ -168,7 +169,7 @@ func TestFingerprint(t *testing.T) {
 				t.Errorf("%s: a rule was removed, and still %q", f, first)
 			}
 		}
-		if _, fake := i.(*iptables.Fake); fake {
+		if _, fake := i.(*iptablestest.Fake); fake {
 			return
 		}
 		if g, err := i.Fingerprint(iptables.IPv4, "nonsense"); err == nil {

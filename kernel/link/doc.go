@@ -7,7 +7,7 @@
 // address that the node cannot place has no entry, which is not the same as an entry
 // without homes.
 //
-// Kernel works in the network namespace in which Open was called. Fake has the homes and
+// Kernel works in the network namespace in which Open was called. The Fake of linktest has the homes and
 // addresses that a test gives it and sends a token after each change of a home; it makes
 // no interface.
 package link

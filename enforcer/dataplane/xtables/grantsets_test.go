@@ -19,6 +19,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/iptablestest"
 )
 
 // fakeGrants are desired grants that do not change.
@@ -87,7 +88,7 @@ func fakeGrantSets(t *testing.T, sets ...dataplane.GrantSet) (*packetFilter, *ip
 	for _, s := range sets {
 		fatal.If(t, fake.Ensure(grantHeader(s)))
 	}
-	return newFilter(fake, iptables.NewFake()), fake
+	return newFilter(fake, iptablestest.NewFake()), fake
 }
 
 func granted(addrs ...string) (out []dataplane.Grant) {
@@ -234,7 +235,7 @@ func (a amid) Sizes(names ...string) (map[string]int, error) {
 func TestASetThatGoesWhileSetsAreCompared(t *testing.T) {
 	var x *packetFilter
 	op := []dataplane.GrantOp{{Set: grantSetOf("web", false), Grants: granted("192.0.2.1")}}
-	x = newFilter(amid{ipset.NewFake(time.Now), func() { x.ApplyGrants(op) }}, iptables.NewFake())
+	x = newFilter(amid{ipset.NewFake(time.Now), func() { x.ApplyGrants(op) }}, iptablestest.NewFake())
 	fatal.If(t, x.stageSets(dataplane.State{Grants: fakeGrants{}}))
 	if !dataplane.IsNoSet(op[0].Err) || !x.resync.Load() {
 		t.Errorf("the grant says %v, the sets are compared again: %v", op[0].Err, x.resync.Load())
@@ -323,7 +324,7 @@ func TestASetThatStays(t *testing.T) {
 		for i := range 10 {
 			fatal.If(t, sets.Fake.Ensure(ipset.Set{Name: fmt.Sprint("NG4-", i), Type: ipset.HashIP}))
 		}
-		x := newFilter(sets, iptables.NewFake())
+		x := newFilter(sets, iptablestest.NewFake())
 		_, err := x.Recover(context.Background())
 		fatal.If(t, err)
 		err = remove(x)
@@ -348,7 +349,7 @@ func TestARefusedSetClosesItsPodAlone(t *testing.T) {
 	} {
 		for _, found := range []bool{false, true} { // by Verify, or after a failed write
 			ctx, web := context.Background(), grantSetOf("web", false)
-			sets, chains := &stuckSet{Fake: ipset.NewFake(time.Now)}, iptables.NewFake()
+			sets, chains := &stuckSet{Fake: ipset.NewFake(time.Now)}, iptablestest.NewFake()
 			x := newFilter(sets, chains)
 			st := dataplane.State{Grants: fakeGrants{}, Subjects: dataplane.Subjects{}}
 			for i, s := range []dataplane.GrantSet{web, grantSetOf("other", false)} {

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/iptablestest"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -42,9 +43,9 @@ func twoPods() []*dataplane.Subject {
 }
 
 // applied puts a ruleset into a fake, which refuses rules that refer to nothing.
-func applied(t *testing.T, r ruleset) *iptables.Fake {
+func applied(t *testing.T, r ruleset) *iptablestest.Fake {
 	t.Helper()
-	f := iptables.NewFake()
+	f := iptablestest.NewFake()
 	for name, chains := range r.render() {
 		fatal.If(t, f.Restore(context.Background(), (&table{family: r.family, name: name}).change(chains)))
 	}
@@ -70,7 +71,7 @@ func TestRenderedRules(t *testing.T) {
 
 // recordedChains keeps the text of each transaction.
 type recordedChains struct {
-	*iptables.Fake
+	*iptablestest.Fake
 	written strings.Builder
 }
 
@@ -81,7 +82,7 @@ func (c *recordedChains) Restore(ctx context.Context, tx *iptables.Transaction) 
 
 // TestDoubledJumps go with the chains: two agents that overlap may both have inserted one.
 func TestDoubledJumps(t *testing.T) {
-	ctx, chains := context.Background(), iptables.NewFake()
+	ctx, chains := context.Background(), iptablestest.NewFake()
 	r := newRules(chains, nil, dataplane.Owner{Mark: testMark, Candidate: testCandidate, Now: time.Now})
 	fatal.If(t, r.write(ctx, wanted{}))
 	tx := iptables.NewTransaction(iptables.IPv4, "mangle")
@@ -108,13 +109,13 @@ func TestAPodThatComesRemovesNoRule(t *testing.T) {
 		all[p.Pod], a, b = p, a.Next(), b.Next()
 	}
 	owner := dataplane.Owner{Mark: testMark, Candidate: testCandidate, Now: time.Now}
-	fresh := &recordedChains{Fake: iptables.NewFake()}
+	fresh := &recordedChains{Fake: iptablestest.NewFake()}
 	fatal.If(t, newRules(fresh, nil, owner).write(ctx, wanted{subjects: all}))
 	for _, coming := range []string{"7", "20", "41"} { // not the first and the last, which change the common network
 		ref := policy.PodRef{Namespace: "shop", Name: coming, UID: coming}
 		before := maps.Clone(all)
 		delete(before, ref)
-		chains := &recordedChains{Fake: iptables.NewFake()}
+		chains := &recordedChains{Fake: iptablestest.NewFake()}
 		r := newRules(chains, nil, owner)
 		fatal.If(t, r.write(ctx, wanted{subjects: before}))
 		chains.written.Reset()

@@ -6,9 +6,9 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/iptablestest"
 )
 
 // reads counts the sets whose members are read, and how often all sizes are, which takes
@@ -44,7 +44,7 @@ func TestComparingSetsTakesAShareOfACore(t *testing.T) {
 	}
 	fake := ipset.NewFake(time.Now)
 	sets := &reads{Interface: fake}
-	x := newFilter(sets, iptables.NewFake())
+	x := newFilter(sets, iptablestest.NewFake())
 	fatal.If(t, x.mirrors.ensureStatic())
 	web := grantSetOf("web", false)
 	fatal.If(t, fake.Ensure(grantHeader(web)))
