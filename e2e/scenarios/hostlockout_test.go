@@ -51,6 +51,7 @@ func TestOverlayOfAClosedNode(t *testing.T) {
 		}
 		overlay(s.Node, own.String(), "10.99.0.1")
 		overlay(s.World, otherNode, "10.99.0.2")
+		run(t, s.World, "ip", "route", "add", s.Pod("a").Addr4.String(), "via", "10.99.0.1") // what comes back arrives by the tunnel
 		run(t, s.World, "bridge", "fdb", "append", "00:00:00:00:00:00", "dev", "vx0", "dst", own.String())
 		run(t, s.Node, "bridge", "fdb", "append", "00:00:00:00:00:00", "dev", "vx0", "dst", otherNode)
 		s.start(map[string]string{"node.yaml": hostNodes, "a.yaml": s.Pod("a").Manifest("shop", "a", nil)})
