@@ -1,7 +1,10 @@
 package kube
 
 import (
+	"fmt"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,5 +79,71 @@ func testAPIServer(t *testing.T) {
 	s.gets("late", "tcp", "198-51-100-7.ip.test", 80, works)
 	for _, n := range nodes {
 		s.hostDials(n, raw, denied)
+	}
+}
+
+// testAway: of the policies of every traffic, those that are confirmed hold while the API server is away for five minutes,
+// and the others end after a minute, which gives a node that lost the API server back. They do not begin anew when it returns.
+func testAway(t *testing.T) {
+	if !nightly {
+		t.Skip("takes minutes")
+	}
+	s := begin(t, "away")
+	ports := map[string]string{"Local": "80", "Forwarded": "8080", "BeforeNAT": "81", "Untracked": "443"}
+	var manifests, away, held []string
+	for _, n := range nodes {
+		manifests = append(manifests, onHost(pod("host-"+n, n, nil, "serve", "host", "80", "81", "443")), pod("pod-"+n, n, nil, "serve", "pod", "8080"))
+	}
+	s.run(manifests...)
+	for traffic, port := range ports {
+		for i, list := range []*[]string{&held, &away} {
+			name := strings.ToLower(traffic) + "-" + nodes[i]
+			s.administrate(name, fmt.Sprintf("{nodeSelector: %s, priority: 1, traffic: %s, safeguard: {confirmWithin: 24h}, ingress: [{action: Deny, ports: [{protocol: TCP, port: %s}]}]}", hostname(nodes[i]), traffic, port))
+			*list = append(*list, name)
+		}
+	}
+	s.kubectl(append(append([]string{"annotate", "nnp"}, held...), "namegate.io/confirmed=1")...)
+	v := s.served()
+	node := func(n string, w want) error {
+		var tries []func() error
+		for traffic, port := range ports {
+			at := v.pods["host-"+n]
+			if traffic == "Forwarded" {
+				at = v.pods["pod-"+n]
+			}
+			for i, a := range at {
+				tries = append(tries, func() error { return s.outcome(outside[i], net.JoinHostPort(a, port), w) })
+			}
+		}
+		return atOnce(tries)
+	}
+	for _, n := range nodes {
+		s.eventually(soon, "the policies of "+n, func() error { return node(n, closedTo) })
+	}
+	since := time.Now()
+	fatal.If(t, the.StopAPIServer())
+	start := sync.OnceFunc(func() { fatal.If(t, the.StartAPIServer(s.ctx)) })
+	t.Cleanup(start)
+	for ; time.Since(since) < 5*time.Minute; time.Sleep(time.Second) {
+		fatal.If(t, node("node-a", closedTo))
+		switch took := time.Since(since); {
+		case took < 50*time.Second:
+			fatal.If(t, node("node-b", closedTo))
+		case took > 80*time.Second:
+			fatal.If(t, node("node-b", works))
+		}
+	}
+	start()
+	s.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=300s")
+	for _, name := range away {
+		s.clusterCondition(soon, name, "False", "TurnedToAudit", "node-b")
+	}
+	for _, name := range held {
+		s.clusterEnforced(name)
+	}
+	fatal.If(t, node("node-b", works))
+	s.kubectl(append(append([]string{"annotate", "nnp"}, away...), "namegate.io/confirmed=1")...)
+	for _, n := range nodes {
+		s.eventually(soon, "the confirmed policies of "+n, func() error { return node(n, closedTo) })
 	}
 }

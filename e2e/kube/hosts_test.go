@@ -9,14 +9,11 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/namegate/namegate/e2e/cluster"
-	"github.com/namegate/namegate/e2e/cluster/probe"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -83,22 +80,7 @@ var (
 
 // hostDialled connects from a node itself and returns the error of another outcome.
 func (s *scenario) hostDialled(node, to string, w want) error {
-	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
-	defer cancel()
-	class := probe.OK
-	c, err := the.Node(node).Dial(ctx, "tcp", to)
-	switch {
-	case err == nil:
-		c.Close()
-	case errors.Is(err, syscall.ECONNREFUSED):
-		class = probe.Refused
-	default:
-		class = probe.Class(err.Error())
-	}
-	if !w.has(class) {
-		return fmt.Errorf("%s to %s: %s, want %v", node, to, class, w)
-	}
-	return nil
+	return s.outcome("host-"+node, to, w)
 }
 
 func (s *scenario) hostDials(node, to string, w want) {

@@ -153,8 +153,11 @@ func (s *scenario) flannel(backend cluster.FlannelBackend) {
 	for _, n := range nodes {
 		s.clusterCondition(soon, closed(n), "True", "NoBlindSpot", "")
 	}
+	if backend == cluster.VXLAN { // else the packets of pods arrive by eth0
+		s.shut("{}", "[eth0]", "BeforeNAT", "Untracked")
+	}
 	for _, n := range nodes {
-		s.hostDials(n, raw, denied)
+		s.hostDials(n, raw, closedTo)
 		s.Run("closed "+n, func(t *testing.T) {
 			s := s.on(t)
 			s.union("shop-"+n, db, cache, 0)

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/e2e/cluster/probe"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -23,8 +24,32 @@ func closed(node string) string { return "closed-" + node }
 // closes is a policy that denies a node everything, in both directions by every interface, but the port of
 // kubectl namegate. It has a safeguard.
 func closes(node string) string {
-	return `{nodeSelector: {matchLabels: {kubernetes.io/hostname: ` + node + `}}, priority: 1, interfaces: ["*"], safeguard: {confirmWithin: 1m}, ` +
+	return `{nodeSelector: ` + hostname(node) + `, priority: 1, interfaces: ["*"], safeguard: {confirmWithin: 1m}, ` +
 		`ingress: [{action: Accept, ports: [{protocol: TCP, port: 9954}]}, {action: Deny}], egress: [{name: everything, action: Deny}]}`
+}
+
+// traffics are what policies for nodes judge.
+var traffics = []string{"Local", "Forwarded", "BeforeNAT", "Untracked"}
+
+// shut denies nodes everything of traffics in both directions by interfaces, which are YAML as the selector is.
+func (s *scenario) shut(selector, interfaces string, traffics ...string) {
+	s.Helper()
+	name := func(traffic string) string { return "shut-" + strings.ToLower(traffic) }
+	for _, traffic := range traffics {
+		egress := ", egress: [{action: Deny}]"
+		if traffic == "BeforeNAT" {
+			egress = ""
+		}
+		s.administrate(name(traffic), fmt.Sprintf("{nodeSelector: %s, priority: 2, traffic: %s, interfaces: %s, ingress: [{action: Deny}]%s}", selector, traffic, interfaces, egress))
+	}
+	for _, traffic := range traffics {
+		s.clusterEnforced(name(traffic))
+	}
+}
+
+// hostname is a selector of a node.
+func hostname(node string) string {
+	return "{matchLabels: {kubernetes.io/hostname: " + node + "}}"
 }
 
 // testLockout: nodes that are denied everything stay nodes of the cluster, whatever changes about
@@ -56,6 +81,10 @@ func testLockout(t *testing.T) {
 	})
 	stop()
 	t.Run("safeguard", func(t *testing.T) { s.on(t).safeguarded() })
+	for _, n := range []string{"node-b", "node-a"} {
+		s.shut(hostname(n), `["*"]`, traffics[1:]...)
+		t.Run("shut "+n, func(t *testing.T) { s.on(t).shutWorks(n) })
+	}
 	t.Run("probes", func(t *testing.T) {
 		diff.Equal(t, ready, s.on(t).restarts(), "restarts of probed pods")
 	})
@@ -223,26 +252,65 @@ func (s *scenario) safeguarded() {
 	s.clusterCondition(soon, closed("node-b"), "True", "NoBlindSpot", "")
 }
 
+// shutWorks: a node that is denied everything of every traffic is a node of the cluster. Its programs, the API server,
+// which is no Node, administrators and the other node reach what they need, and no more, and its pods are answered.
+func (s *scenario) shutWorks(n string) {
+	s.clusterCondition(soon, closed(n), "True", "NoBlindSpot", "")
+	fatal.If(s, s.nodeWorks(n))
+	other, client := nodes[0], "b"
+	if n == other {
+		other, client = nodes[1], "a"
+	}
+	refused := want{probe.Refused} // by the host: no program serves there
+	var tries []func() error
+	dials := func(to string, port uint16, from string, w want) {
+		for i, a := range fields(s.kubectl("get", "node", to, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)) {
+			tries = append(tries, func() error {
+				return s.outcome(strings.Replace(from, outside[0], outside[i], 1), net.JoinHostPort(a, fmt.Sprint(port)), w)
+			})
+		}
+	}
+	for _, ends := range [][2]string{{n, other}, {other, n}} {
+		dials(ends[0], 10250, "host-"+ends[1], works)
+		dials(ends[0], 2379, "host-"+ends[1], refused)
+		dials(ends[0], 10249, "host-"+ends[1], closedTo)
+	}
+	dials(n, 22, outside[0], refused)
+	dials(n, 10250, outside[0], silent)
+	for i := range 4 {
+		tries = append(tries, func() error {
+			a, err := the.Lookup(s.ctx, s.ref(client), fmt.Sprintf("10-0-%d-%d.%s.pod.cluster.local.", i, time.Now().Second(), s.ns), "A", "")
+			if err == nil && len(a.Addrs) != 1 {
+				err = fmt.Errorf("%s is answered %+v", client, a)
+			}
+			return err
+		})
+	}
+	fatal.If(s, atOnce(tries))
+	_, err := the.Node(n).Run("getent", "ahostsv4", "www.example.org")
+	fatal.If(s, err)
+}
+
 // cleanedUp: without an agent and without the API server, one command on the node frees it.
 func (s *scenario) cleanedUp(n *cluster.Node) {
 	if err := n.Cleanup(); err == nil || !strings.Contains(err.Error(), "agent") {
 		s.Errorf("cleanup beside a running agent: %v", err)
 	}
-	s.hostDials(n.Name, raw, denied)
+	s.hostDials(n.Name, raw, closedTo)
 	fatal.If(s, n.StopKubelet())
 	s.Cleanup(func() {
 		fatal.If(s, n.RestartKubelet(cluster.DNS4))
 		s.eventually(patient, "the agents", s.agentsReady)
 	})
 	fatal.If(s, n.KillContainers(s.ctx, "agent"))
-	s.hostDials(n.Name, raw, denied)
+	s.hostDials(n.Name, raw, closedTo)
 	fatal.If(s, n.Cleanup())
 	s.hostDials(n.Name, raw, works)
 	if err := clean(n); err != nil {
 		s.Error(err)
 	}
 	fatal.If(s, n.RestartKubelet(cluster.DNS4))
-	s.eventually(patient, "the policy on "+n.Name+" again", func() error { return s.hostDialled(n.Name, raw, denied) })
+	s.eventually(patient, "the policy on "+n.Name+" again", func() error { return s.hostDialled(n.Name, raw, closedTo) })
 	s.eventually(soon, "the kubelet's pods", func() error { return s.nodeWorks(n.Name) })
 }
 

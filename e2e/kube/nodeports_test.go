@@ -2,12 +2,15 @@ package kube
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/cluster/probe"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -23,7 +26,7 @@ var (
 func testNodePorts(t *testing.T) {
 	s := begin(t, "nodeports")
 	s.run(pod("web", "node-a", map[string]string{"app": "web"}, "serve", "web", "8080"), pod("client", "node-b", map[string]string{"app": "client"}),
-		nodePort("web"), onHost(pod("host", "node-a", nil)))
+		nodePort("web"), onHost(pod("host", "node-a", nil, "serve", "host", "8090")))
 	v := s.served()
 	dialled := func(port int32) (to []string) {
 		for _, a := range v.pods["host"] {
@@ -81,6 +84,44 @@ spec:
 `)
 	s.eventually(soon, "the policy of the pod", func() error { return are(client, port, closedTo) })
 	fatal.If(t, are(office, port, works))
+	t.Run("untracked", func(t *testing.T) { s.on(t).untracked(dialled(8090)) })
+}
+
+// untracked: a service of a node goes on over UDP and TCP without connection tracking while both directions have a rule,
+// and stops when one of them goes.
+func (s *scenario) untracked(to []string) {
+	client, n := the.Node("node-b"), the.Node("node-a")
+	all := func(w want) error {
+		var tries []func() error
+		for _, a := range to {
+			for _, network := range []string{"tcp", "udp"} {
+				tries = append(tries, func() error {
+					var d probe.Dialled
+					if err := client.Do(func() error { d = probe.Dial(s.ctx, network, a); return nil }); err != nil || !w.has(d.Class) {
+						return fmt.Errorf("%s to %s is %v, want %v: %w", network, a, d, w, err)
+					}
+					return nil
+				})
+			}
+		}
+		err := atOnce(tries)
+		entries, failed := n.Connections()
+		if strings.Contains(entries, "dport=8090 ") {
+			for _, of := range []string{"ipv4 -p tcp", "ipv6 -p tcp", "ipv4 -p udp", "ipv6 -p udp"} { // those of before the policy are no failure
+				_, _ = n.Run("conntrack", strings.Fields("-D --dport 8090 -f "+of)...)
+			}
+			failed = errors.New("the service is tracked")
+		}
+		return errors.Join(err, failed)
+	}
+	in, out, rest := "{action: Accept, nodes: {}, ports: [{protocol: TCP, port: 8090}, {protocol: UDP, port: 8090}]}, ", "{action: Accept, nodes: {}}, ", "{action: Deny}"
+	for _, c := range []struct {
+		ingress, egress string
+		w               want
+	}{{in, out, works}, {"", out, silent}, {in, "", silent}, {in, out, works}} {
+		s.administrate("untracked", fmt.Sprintf("{nodeSelector: %s, priority: 1, traffic: Untracked, ingress: [%s%s], egress: [%s%s]}", hostname("node-a"), c.ingress, rest, c.egress, rest))
+		s.eventually(soon, fmt.Sprint(c), func() error { return all(c.w) })
+	}
 }
 
 // keeps opens a connection to an echo server and returns a function that uses it.

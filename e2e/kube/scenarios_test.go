@@ -47,6 +47,7 @@ var alone = []part{
 	{"lockout", testLockout},
 	{"corefile", testCorefile},
 	{"apiserver", testAPIServer},
+	{"away", testAway},
 	{"kubeproxy", testKubeProxy},
 	{"coredns", testCoreDNS},
 	{"dataplane", testDataplane},

@@ -2,10 +2,12 @@ package kube
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // taint keeps pods from a node until its agent is ready.
@@ -16,21 +18,28 @@ const taint = "namegate.io/agent-not-ready"
 // their policies are still there.
 func testUninstall(t *testing.T) {
 	s := begin(t, "uninstall")
-	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil), policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}]}]}`))
+	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil), pod("c", "node-a", nil, "serve", "c", "8080"), policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}]}]}`))
 	s.enforced(soon, "a")
 	s.enforced(soon, "b")
 
 	s.eventually(patient, "the end of the taints", s.untainted) // those of before the installation
-	s.administrate("closed", `{nodeSelector: {}, priority: 1, egress: [{action: Deny}]}`)
-	s.clusterEnforced("closed")
+	s.shut("{}", "[eth0]", traffics...)
+	local := net.JoinHostPort(s.addresses("c")[0], "8080") // no policy for the node judges it
 
 	s.kubectl("label", "node", "node-a", "namegate.test/here=yes")
 	s.helm("--set", `nodeSelector.namegate\.test/here=yes`)
 	s.eventually(patient, "a clean node-b", func() error { return clean(the.Node("node-b")) })
 	s.dials("b", "tcp", raw, works)
-	s.dials("a", "tcp", raw, denied)
+	s.dials("a", "tcp", local, denied)
 	s.hostDials("node-b", raw, works)
-	s.hostDials("node-a", raw, denied)
+	s.hostDials("node-a", raw, closedTo)
+	fatal.If(t, s.outcome(outside[0], local, closedTo))
+	s.eventually(soon, "the agent of node-a", func() error {
+		if status, _, message := s.condition("one", "DNSBlocked"); status != "False" {
+			return fmt.Errorf("DNSBlocked is %q: %s", status, message)
+		}
+		return nil
+	})
 
 	if _, err := the.Helm(s.ctx, "uninstall", release, "--namespace", namespace, "--wait", "--timeout", "120s"); err != nil {
 		t.Fatal(err)
@@ -44,6 +53,7 @@ func testUninstall(t *testing.T) {
 	}
 	for _, p := range []string{"a", "b"} {
 		s.dials(p, "tcp", raw, works)
+		s.dials(p, "tcp", local, works)
 		s.gets(p, "tcp", "other.test", 80, works)
 	}
 	s.eventually(patient, "the end of what the agents had", func() error {
@@ -57,7 +67,7 @@ func testUninstall(t *testing.T) {
 		t.Errorf("left:\n%s", left)
 	}
 	s.kubectl("get", "fqdnnp", "-n", s.ns, "one") // what users wrote stays
-	s.kubectl("get", "nnp", "closed")
+	s.kubectl("get", "nnp", "shut-local")
 }
 
 func (s *scenario) untainted() error {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,8 +16,17 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-// denyAll is a policy that denies the node every connection.
-const denyAll = `[{action: Deny}]`
+// closedHost are policies that deny the node everything of some traffic in both directions, by every interface.
+func closedHost(traffics ...string) (out string) {
+	for _, traffic := range traffics {
+		p := strings.Replace(hostPolicy("[{action: Deny}]"), "spec: {", `spec: {interfaces: ["*"], ingress: [{action: Deny}], traffic: `+traffic+", ", 1)
+		if traffic == "BeforeNAT" {
+			p = strings.Replace(p, ", egress: [{action: Deny}]", "", 1)
+		}
+		out += "---\n" + strings.Replace(p, "name: hosts", "name: "+strings.ToLower(traffic), 1)
+	}
+	return out
+}
 
 // The addresses of the node node-2.
 const otherNode, otherNodeV6 = "198.51.100.77", "2001:db8:1::77"
@@ -41,15 +51,17 @@ func TestOverlayOfAClosedNode(t *testing.T) {
 		}
 		overlay(s.Node, own.String(), "10.99.0.1")
 		overlay(s.World, otherNode, "10.99.0.2")
+		run(t, s.World, "ip", "route", "add", s.Pod("a").Addr4.String(), "via", "10.99.0.1") // what comes back arrives by the tunnel
 		run(t, s.World, "bridge", "fdb", "append", "00:00:00:00:00:00", "dev", "vx0", "dst", own.String())
 		run(t, s.Node, "bridge", "fdb", "append", "00:00:00:00:00:00", "dev", "vx0", "dst", otherNode)
 		s.start(map[string]string{"node.yaml": hostNodes, "a.yaml": s.Pod("a").Manifest("shop", "a", nil)})
 		s.expect("a", "tcp", "10.99.0.2:80", lab.Answered)
-		s.apply(map[string]string{"policy.yaml": hostPolicy(denyAll)})
-		s.hostExpects("tcp", otherNode+":80", lab.Refused)
-		s.hostExpects("udp", "198.51.100.78:8472", lab.Refused)
+		s.apply(map[string]string{"policy.yaml": closedHost("Local", "Untracked") + strings.Replace(closedHost("BeforeNAT"), `["*"]`, "[out0]", 1)})
+		s.passes(s.Node, "", "tcp", otherNode+":80", false)
+		s.passes(s.Node, "", "udp", "198.51.100.78:8472", false)
 		s.expect("a", "tcp", "10.99.0.2:80", lab.Answered)
 		s.expect("a", "tcp", "10.99.0.2:81", lab.Answered)
+		s.apply(map[string]string{"policy.yaml": hostPolicy("[{action: Deny}]")}) // or the outsider is not learned
 		run(t, s.World, "ip", "link", "set", "vx0", "type", "vxlan", "id", "42", "local", outsider)
 		fatal.Await(t, "the device learns the outsider", func() bool {
 			_ = s.World.Forge("udp", "10.99.0.2", netip.MustParseAddrPort("10.99.0.1:9"))
@@ -57,7 +69,7 @@ func TestOverlayOfAClosedNode(t *testing.T) {
 			return err == nil && strings.Contains(out, "dst "+outsider)
 		})
 		time.Sleep(2 * nodePoll)
-		s.hostExpects("udp", outsider+":8472", lab.Refused)
+		s.passes(s.Node, "", "udp", outsider+":8472", false)
 		if got := s.Pod("a").Probe("tcp", netip.MustParseAddrPort("10.99.0.2:443")); got == lab.Answered {
 			t.Error("an outsider who was learned is reached")
 		}
@@ -76,50 +88,99 @@ func (s *stage) nodeAddr() (a netip.Addr) {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr()
 }
 
-// TestFailsafesOfAClosedNode: a node that is denied everything reaches each row of the table of failsafes, and
-// nothing just beside it. A host that connects to it, also from a port of the table, opens nothing.
+// TestFailsafesOfAClosedNode: a node that is denied everything reaches each row of the table of failsafes, is reached by
+// those that have one, and nothing just beside it passes. A host that connects to it, also from a port of the table,
+// opens nothing.
 func TestFailsafesOfAClosedNode(t *testing.T) {
 	t.Parallel()
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newHostStage(t, kind, "failsafe out 198.51.100.9 2001:db8:1::9 TCP 8443\n    failsafe nodes 198.51.100.64/30")
-		serve := func(host *lab.Host, ports ...int) {
-			s.serve(host, ports...)
-		}
-		serve(s.Node, 8081)
+		s.serve(s.Node, 22, 179, 2379, 8081, 8472, 10250, 10251)
 		const outsider = "198.51.100.180:179"
 		session, err := s.World.DialFrom("tcp", outsider, netip.AddrPortFrom(s.nodeAddr(), 8081).String(), lab.Limit)
 		fatal.If(t, err)
 		defer session.Close()
-		serve(s.World, 67, 123, 179, 2379, 8443, 8472, 10250, 10251)
-		s.start(map[string]string{"node.yaml": hostNodes, "policy.yaml": hostPolicy(denyAll)})
-		for _, row := range []struct {
-			network, to string
-			want        lab.Outcome
-		}{
-			{"tcp", otherNode + ":179", lab.Answered}, {"tcp", otherNode + ":2379", lab.Answered}, {"tcp", otherNode + ":10250", lab.Answered}, {"udp", otherNode + ":8472", lab.Answered},
-			{"tcp", "[" + otherNodeV6 + "]:10250", lab.Answered}, {"udp", "[" + otherNodeV6 + "]:8472", lab.Answered}, {"tcp", "198.51.100.67:10250", lab.Answered},
-			{"tcp", otherNode + ":10251", lab.Refused}, {"udp", otherNode + ":10250", lab.Refused}, {"tcp", otherNode + ":8472", lab.Refused}, {"tcp", otherNode + ":80", lab.Refused},
-			{"tcp", "198.51.100.78:10250", lab.Refused}, {"udp", "198.51.100.78:8472", lab.Refused}, {"tcp", "[2001:db8:1::78]:10250", lab.Refused}, {"tcp", "198.51.100.68:10250", lab.Refused},
-			{"udp", "198.51.100.5:123", lab.Answered}, {"udp", "[2001:db8:1::5]:123", lab.Answered}, {"tcp", "198.51.100.5:123", lab.Refused},
-			{"tcp", "198.51.100.9:8443", lab.Answered}, {"tcp", "[2001:db8:1::9]:8443", lab.Answered}, {"tcp", "198.51.100.10:8443", lab.Refused}, {"tcp", "198.51.100.9:443", lab.Refused},
-			{"udp", "198.51.100.5:67", lab.Refused}, {"tcp", "192.0.2.53:80", lab.Refused},
-		} {
-			s.hostExpects(row.network, row.to, row.want)
+		s.serve(s.World, 67, 123, 179, 2379, 8443, 8472, 10250, 10251)
+		s.start(map[string]string{"node.yaml": hostNodes})
+		// Rules before connection tracking judge each packet, also of open connections.
+		for i, open := range []lab.Outcome{lab.Answered, lab.Silent} {
+			traffics := []string{"Local", "BeforeNAT", "Untracked"}[:2+i]
+			s.apply(map[string]string{"policy.yaml": closedHost(traffics...)})
+			s.failsafesOut()
+			s.failsafesIn()
+			dhcp, err := s.Node.DialFrom("udp", "0.0.0.0:68", "198.51.100.5:67", lab.Limit)
+			fatal.If(t, err)
+			diff.Equal(t, lab.Answered, lab.Echo(dhcp, lab.Limit), "a DHCP server")
+			dhcp.Close()
+			s.linkPackets()
+			diff.Equal(t, open, lab.Echo(session, lab.PatienceFor(open)), "an outsider who is connected")
+			if t.Failed() {
+				t.Fatal("closed to", traffics)
+			}
 		}
-		dhcp, err := s.Node.DialFrom("udp", "0.0.0.0:68", "198.51.100.5:67", lab.Limit)
-		fatal.If(t, err)
-		defer dhcp.Close()
-		diff.Equal(t, lab.Answered, lab.Echo(dhcp, lab.Limit), "a DHCP server")
-		s.linkPackets()
-		diff.Equal(t, lab.Answered, lab.Echo(session, lab.Limit), "an outsider to the node")
+		s.apply(map[string]string{"policy.yaml": closedHost("Local")})
 		time.Sleep(2 * nodePoll)
-		s.hostExpects("tcp", "198.51.100.180:10250", lab.Refused)
-		if c, err := s.Node.Dial("tcp", outsider, lab.Limit); err == nil {
-			c.Close()
-			t.Error("an outsider who connected from port 179 is reached")
-		}
+		s.passes(s.Node, "", "tcp", "198.51.100.180:10250", false)
+		s.passes(s.Node, "", "tcp", outsider, false)
 		s.resolversMove()
 	})
+}
+
+// passes demands whether a host that dials is answered; from is its address.
+func (s *stage) passes(h *lab.Host, from, network, to string, want bool) {
+	s.t.Helper()
+	patience := lab.Patience
+	if want {
+		patience = lab.Limit
+	}
+	c, err := h.DialFrom(network, from, to, patience)
+	got := err == nil
+	if got {
+		got = lab.Echo(c, patience) == lab.Answered
+		c.Close()
+	}
+	diff.Equal(s.t, want, got, h.Name, from, network, "to", to, err)
+}
+
+// failsafesOut probes from the node.
+func (s *stage) failsafesOut() {
+	s.t.Helper()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for want, rows := range map[bool][][2]string{true: {
+		{"tcp", otherNode + ":179"}, {"tcp", otherNode + ":2379"}, {"tcp", otherNode + ":10250"}, {"udp", otherNode + ":8472"},
+		{"tcp", "[" + otherNodeV6 + "]:10250"}, {"udp", "[" + otherNodeV6 + "]:8472"}, {"tcp", "198.51.100.67:10250"},
+		{"udp", "198.51.100.5:123"}, {"udp", "[2001:db8:1::5]:123"}, {"tcp", "198.51.100.9:8443"}, {"tcp", "[2001:db8:1::9]:8443"},
+	}, false: {
+		{"tcp", otherNode + ":10251"}, {"udp", otherNode + ":10250"}, {"tcp", otherNode + ":8472"}, {"tcp", otherNode + ":80"},
+		{"tcp", "198.51.100.78:10250"}, {"udp", "198.51.100.78:8472"}, {"tcp", "[2001:db8:1::78]:10250"}, {"tcp", "198.51.100.68:10250"},
+		{"tcp", "198.51.100.5:123"}, {"tcp", "198.51.100.10:8443"}, {"tcp", "198.51.100.9:443"}, {"udp", "198.51.100.5:67"}, {"tcp", "192.0.2.53:80"},
+	}} {
+		for _, row := range rows {
+			all.Go(func() { s.passes(s.Node, "", row[0], row[1], want) })
+		}
+	}
+}
+
+// failsafesIn probes to the node.
+func (s *stage) failsafesIn() {
+	s.t.Helper()
+	var all sync.WaitGroup
+	defer all.Wait()
+	own := map[bool]string{true: s.nodeAddr().String(), false: nodeOut6}
+	for want, rows := range map[bool][][3]string{true: {
+		{otherNode, "tcp", "179"}, {otherNode, "tcp", "2379"}, {otherNode, "tcp", "10250"}, {otherNode, "udp", "8472"}, {"198.51.100.78", "tcp", "22"},
+		{otherNodeV6, "tcp", "10250"}, {otherNodeV6, "udp", "8472"}, {"2001:db8:1::78", "tcp", "22"}, {"198.51.100.67", "tcp", "10250"},
+	}, false: {
+		{otherNode, "tcp", "10251"}, {otherNode, "udp", "10250"}, {otherNode, "tcp", "8081"}, {otherNode, "tcp", "8472"}, {"198.51.100.78", "udp", "22"},
+		{"198.51.100.78", "tcp", "10250"}, {"198.51.100.78", "udp", "8472"}, {"2001:db8:1::78", "tcp", "10250"}, {"2001:db8:1::78", "udp", "8472"}, {"198.51.100.68", "tcp", "10250"},
+	}} {
+		for _, row := range rows {
+			all.Go(func() {
+				s.passes(s.World, row[0], row[1], net.JoinHostPort(own[netip.MustParseAddr(row[0]).Is4()], row[2]), want)
+			})
+		}
+	}
 }
 
 // linkPackets sends what a node needs on its link, and the same to other destinations or over routers.

@@ -115,17 +115,16 @@ func TestHostPolicy(t *testing.T) {
 
 // The places of the IPv6-only cluster.
 const (
-	resolver6    = "2001:db8::53"
-	apiServer6   = "2001:db8:1::10"
-	otherNode6   = "2001:db8:1::20"
-	strange6     = "2001:db8:1::99"
-	nodeOut6     = "fd00:77::1"
-	nextHop6     = "fd00:77::2"
-	apiPort      = 6443
-	kubeletPort  = 10250
-	inboundPort  = 8080
-	nodes6       = "apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {role: edge}}\nspec: {podCIDRs: [\"%s\"]}\nstatus: {addresses: [{type: InternalIP, address: \"%s\"}]}\n"
-	denyAllNodes = "apiVersion: namegate.io/v1alpha1\nkind: NodeNetworkPolicy\nmetadata: {name: host}\nspec: {nodeSelector: {}, priority: 1, egress: [{name: everything, action: Deny}]}\n"
+	resolver6   = "2001:db8::53"
+	apiServer6  = "2001:db8:1::10"
+	otherNode6  = "2001:db8:1::20"
+	strange6    = "2001:db8:1::99"
+	nodeOut6    = "fd00:77::1"
+	nextHop6    = "fd00:77::2"
+	apiPort     = 6443
+	kubeletPort = 10250
+	inboundPort = 8080
+	nodes6      = "apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {role: edge}}\nspec: {podCIDRs: [\"%s\"]}\nstatus: {addresses: [{type: InternalIP, address: \"%s\"}]}\n"
 )
 
 // node6 is a stage whose node has no IPv4, and whose agent reads policies from an API server.
@@ -146,9 +145,9 @@ func newNode6(t *testing.T, kind nodeKind) *node6 {
 	if out, err := n.Node.Run("ip", "-4", "-o", "addr", "show"); err != nil || strings.Count(out, "\n") > 1 || !strings.Contains(out, "127.0.0.1") {
 		t.Fatalf("the node has IPv4: %s, %v", out, err)
 	}
-	for host, port := range map[*lab.Host]int{n.pod.Host: 80, n.World: kubeletPort, n.Node: inboundPort} {
-		n.serve(host, port)
-	}
+	n.serve(n.pod.Host, 80)
+	n.serve(n.World, kubeletPort)
+	n.serve(n.Node, inboundPort, kubeletPort)
 	n.api = serveAPI(t, n.World, hostPort(apiServer6, apiPort))
 	n.api.set(t, "nodes", fmt.Sprintf(nodes6, "n1", "fd00:1::/64", nodeOut6), fmt.Sprintf(nodes6, "n2", "fd00:2::/64", otherNode6))
 	n.api.set(t, "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: a}\nspec: {nodeName: n1, containers: []}\nstatus: {phase: Running, podIPs: [{ip: \"%s\"}]}\n", n.pod.Addr6))
@@ -180,8 +179,8 @@ func (n *node6) dials(when, addr string, port int, want lab.Outcome) {
 	}
 }
 
-// works demands all that a closed node needs, also when it has to look for its neighbours anew.
-func (n *node6) works(when string) {
+// works demands all that a closed node needs, also when it has to look for its neighbours anew. It is open to the world or not.
+func (n *node6) works(when string, open bool) {
 	n.t.Helper()
 	run(n.t, n.Node, "ip", "-6", "neigh", "flush", "dev", "out0")
 	n.dials(when, apiServer6, apiPort, lab.Answered)
@@ -193,9 +192,10 @@ func (n *node6) works(when string) {
 			n.t.Errorf("%s: an echo request to %s: %s", when, addr, got)
 		}
 	}
-	diff.Equal(n.t, lab.Answered, n.World.ProbeFor("tcp", addrPort(hostPort(nodeOut6, inboundPort)), lab.Limit), when, "the world to the node")
+	n.passes(n.World, otherNode6, "tcp", hostPort(nodeOut6, kubeletPort), true)
+	n.passes(n.World, strange6, "tcp", hostPort(nodeOut6, inboundPort), open)
 	diff.Equal(n.t, lab.Answered, n.pod.ProbeFor("tcp", addrPort(hostPort(strange6, 80)), lab.Limit), when, "a pod of the node to the world")
-	n.reaches(when, strange6, lab.Refused)
+	n.passes(n.Node, "", "tcp", hostPort(strange6, 80), false)
 	if out, err := n.Node.Run(agentBinary, "status", "--socket", n.agent.Socket()); err != nil || !strings.Contains(out, "API server") || strings.Contains(out, "[NOT ENFORCED]") {
 		n.t.Errorf("%s: the status: %v\n%s", when, err, out)
 	}
@@ -218,16 +218,19 @@ func TestANodeWithoutIPv4(t *testing.T) {
 		if rcode, _, err := n.query("udp", resolver6, "denied.example.org.", dns.TypeAAAA); rcode != dns.RcodeNameError || err != nil {
 			t.Errorf("a denied name: %d, %v", rcode, err)
 		}
-		n.works("with names")
-		n.api.set(t, "nodenetworkpolicies", denyAllNodes)
-		fatal.Await(t, "everything is denied", func() bool { return n.Node.Probe("tcp", addrPort(hostPort("2001:db8:1::30", 80))) == lab.Refused })
-		n.works("with everything denied")
+		n.works("with names", true)
+		closed := strings.ReplaceAll(closedHost("Local", "BeforeNAT", "Untracked"), `["*"]`, "[out0]") // pods go on
+		n.api.set(t, "nodenetworkpolicies", strings.Split(closed, "---\n")[1:]...)
+		fatal.Await(t, "everything is denied", func() bool {
+			return n.Node.Probe("tcp", addrPort(hostPort("2001:db8:1::30", 80))) != lab.Answered && n.World.Probe("tcp", addrPort(hostPort(nodeOut6, inboundPort))) != lab.Answered
+		})
+		n.works("with everything denied", false)
 		fatal.If(t, n.agent.Stop(syscall.SIGKILL))
 		n.dials("without an agent", apiServer6, apiPort, lab.Answered)
-		n.reaches("without an agent", strange6, lab.Refused)
+		n.passes(n.Node, "", "tcp", hostPort(strange6, 80), false)
 		listed := n.api.lists("nodes")
 		fatal.If(t, n.agent.Start())
-		n.works("by the next agent")
+		n.works("by the next agent", false)
 		if n.api.lists("nodes") == listed {
 			t.Error("the next agent did not ask the API server")
 		}
