@@ -188,7 +188,7 @@ func cover(v *policy.View, at key, decides *policy.Rule, n fqdn.Name) (best *pol
 // key identifies a flow.
 type key struct {
 	pod      policy.PodRef
-	source   netip.Addr // of connections to the pod
+	source   netip.Addr // of connections to the pod or the node, and of what the node forwards
 	dialled  netip.AddrPort
 	protocol policy.Protocol
 	verdict  audit.FlowVerdict

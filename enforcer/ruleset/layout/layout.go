@@ -41,6 +41,7 @@ const (
 	beforeNATPriority = "-149" // before the DNAT of others, behind conntrack and mangle
 	arrivingPriority  = "-12"  // both before the verdict about pods
 	leavingPriority   = "-11"
+	watchPriority     = "-13" // of Audit policies, before the verdict that ends Bits.Accepted
 	bridgePriority    = "-300"
 )
 
@@ -123,7 +124,7 @@ func inetLayout(m Mode) *nft.Layout {
 	l.base("prerouting", "home check and interception of DNS", &nft.Hook{Type: "filter", Hook: "prerouting", Priority: interceptPriority}, append([]string{"jump home", "tcp dport " + dnsPort + " goto dnstcp", notUDP, noQuery, "jump bypass"}, append(each(
 		fmt.Sprintf("udp sport %d", ProbePort)+" %[2]s saddr @selected%[1]s update @"+probedSet+"%[1]s { %[2]s saddr }"),
 		leads("udp", toServer)...)...)...)
-	l.chain("watch", "logs a new connection of an audited pod", watchRules()...)
+	l.chain("watch", "logs a new connection of an audited subject", watchRules()...)
 	l.chain("dialled", "passes over what was logged lately", dialledRules()...)
 	// The kernel asks a chain of this type about the first packet of a connection alone.
 	l.base("dial", "audit log and fallback of the endpoint", &nft.Hook{Type: "nat", Hook: "prerouting", Priority: dialPriority}, slices.Concat(auditedRules(), []string{"meta l4proto != { tcp, udp } return", "th dport != " + dnsPort + " return"}, each(

@@ -30,6 +30,8 @@ type Node struct {
 	// Confirmed count in place of NodeRules while HoldUnconfirmed is not called, nil: NodeRules
 	// always count.
 	Confirmed *NodeRules
+	// Audited are rules of which those that deny are of Audit policies: what they match is logged. nil: none.
+	Audited *NodeRules
 }
 
 // NodeRules are the rules of the node by traffic.
@@ -75,6 +77,7 @@ type nodeHook struct {
 	ingress bool
 	*words
 	begin []string // rules before those of NodeRules, for packets that are not judged
+	logs  bool     // it asks Audited, and lets everything pass
 }
 
 // begun are packets of connections of TCP that began before: connection tracking does not know some of them, as
@@ -105,7 +108,7 @@ func newNodeHook(name string, hook nft.Hook, traffic policy.Traffic, ingress boo
 	if ingress {
 		w.peerWord = sourceWord
 	}
-	h := nodeHook{chain, hook, traffic, ingress, w, begin}
+	h := nodeHook{chain, hook, traffic, ingress, w, begin, false}
 	if !h.answers() {
 		w.verdicts[Reject] = w.verdicts[Drop]
 	}
@@ -116,7 +119,9 @@ func newNodeHook(name string, hook nft.Hook, traffic policy.Traffic, ingress boo
 func (h *nodeHook) answers() bool { return h.traffic <= policy.Forwarded && h.Hook.Hook != postrouting }
 
 // untracks tells whether it comes before connection tracking.
-func (h *nodeHook) untracks() bool { return h.Priority == untrackedPriority }
+func (h *nodeHook) untracks() bool {
+	return h.traffic == policy.Untracked && h.Priority != beforeNATPriority
+}
 
 const postrouting = "postrouting"
 
@@ -136,6 +141,28 @@ var nodeHooks = []nodeHook{
 	newNodeHook("translated", nft.Hook{Type: "filter", Hook: postrouting, Priority: verdictPriority}, policy.Local, false, "accept",
 		"ct state != new return", "ct status & dnat == 0 return", "oifname \"lo\" return", "fib saddr type != local return", begun),
 }
+
+// auditHooks are those of Audit policies. What sockets send in Local is logged as they dial it: the kernel has no addresses
+// of names that Audit policies accept. The others come first where an accepted packet is told by its mark, else behind.
+var auditHooks = func() (out []nodeHook) {
+	for _, h := range nodeHooks {
+		hook := h.Hook
+		switch {
+		case h.traffic == policy.Local && !h.ingress, h.traffic == policy.Untracked && !h.untracks():
+			continue
+		case h.traffic == policy.Untracked:
+			hook.Priority = "-298"
+		case h.traffic == policy.BeforeNAT:
+			hook.Priority = "-148"
+		default:
+			hook.Priority = watchPriority
+		}
+		a := newNodeHook("audit-"+strings.TrimPrefix(h.chain, nodePrefix), hook, h.traffic, h.ingress, "accept", h.begin...)
+		a.logs, a.verdicts[Reject], a.verdicts[Drop] = true, "goto "+a.chain+toldSuffix, "goto "+a.chain+toldSuffix
+		out = append(out, a)
+	}
+	return out
+}()
 
 // lists are the lists that the hook asks.
 func (n *NodeRules) lists(h *nodeHook) []NodeList {
@@ -207,16 +234,28 @@ func (d *dispatch) node(n *Node) {
 		}
 		d.nodeChain(h.chain, &h.Hook, append(rules, d.nodeRules(&n.NodeRules, h)...)...)
 	}
+	for i := range auditHooks {
+		if h := &auditHooks[i]; n.Audited != nil && len(n.Audited.lists(h)) > 0 {
+			d.nodeChain(h.chain+toldSuffix, nil, append(loggedOnce(2+i, "accept", nodeLogLimit+" ", logRule(h.logPrefix(nflog.PrefixNodeAudited))), "accept")...)
+			d.nodeChain(h.chain, &h.Hook, slices.Concat(n.marks(h), h.begin, d.nodeRules(n.Audited, h))...)
+		}
+	}
+}
+
+// logPrefix is the prefix of what is logged, behind another.
+func (h *nodeHook) logPrefix(of string) string {
+	direction := "egress"
+	if h.ingress {
+		direction = "ingress"
+	}
+	return fmt.Sprintf("%s%s %s ", of, h.traffic, direction)
 }
 
 // denials makes the chains of a hook that deny.
 func (d *dispatch) denials(h *nodeHook) {
 	tell := " jump tell"
-	if direction := "egress"; h.traffic != policy.Local || h.ingress {
-		if h.ingress {
-			direction = "ingress"
-		}
-		tell = " " + logRule(fmt.Sprintf("%s%s %s ", nflog.PrefixNode, h.traffic, direction))
+	if h.traffic != policy.Local || h.ingress {
+		tell = " " + logRule(h.logPrefix(nflog.PrefixNode))
 	}
 	d.nodeChain(h.chain+toldSuffix, nil, "counter name "+deniedCounter, nodeLogLimit+tell, "ct status dnat jump original")
 	d.nodeChain(h.chain+droppedSuffix, nil, "jump "+h.chain+toldSuffix, "drop")
@@ -231,14 +270,15 @@ func (d *dispatch) denials(h *nodeHook) {
 func (n *Node) marks(h *nodeHook) []string {
 	accepted, clear := has("meta mark", n.Accepted), fmt.Sprintf(" meta mark set meta mark & %#x", ^n.Accepted)
 	untracked, beforeNAT := &n.Traffic[policy.Untracked], len(n.Traffic[policy.BeforeNAT].Ingress) > 0
+	passes := h.traffic == policy.Forwarded && beforeNAT || h.traffic == policy.Local &&
+		(h.Hook.Hook == "input" && (beforeNAT || len(untracked.Ingress) > 0) || h.Hook.Hook == "output" && len(untracked.Egress) > 0)
 	switch {
-	case h.untracks(), h.traffic == policy.BeforeNAT && len(untracked.Ingress) == 0:
-		return []string{accepted + clear}
-	case h.traffic == policy.Untracked:
-	case h.traffic == policy.Forwarded && beforeNAT && h.ingress:
+	case passes && (h.logs || h.traffic == policy.Forwarded && h.ingress):
 		return []string{accepted + " accept"}
-	case h.traffic == policy.Forwarded && beforeNAT, h.Hook.Hook == "input" && (beforeNAT || len(untracked.Ingress) > 0), h.Hook.Hook == "output" && len(untracked.Egress) > 0:
+	case passes:
 		return []string{accepted + clear + " accept"}
+	case !h.logs && (h.untracks() || h.traffic == policy.BeforeNAT && len(untracked.Ingress) == 0):
+		return []string{accepted + clear}
 	}
 	return nil
 }
