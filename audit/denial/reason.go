@@ -32,7 +32,7 @@ func (d *Denials) evaluate(snap *policy.Snapshot, v *policy.View, p nflog.Packet
 	dns := f.Dialled.Port() == dnsPort && (f.Protocol == policy.UDP || f.Protocol == policy.TCP)
 	f.Implied = dns && d.o.Resolves(f.Dialled)
 	f.ByName = !d.led(p, reached)
-	if v.Node != nil && p.Prefix == nflog.PrefixDenied { // one that begins may be translated to another interface
+	if v.Node != nil && (p.Prefix == nflog.PrefixDenied || reached == p.Destination) { // one that begins may be translated to another interface
 		f.Out = interfaceName(p.Out)
 	}
 	d.enter(&f, v, p.Time)

@@ -41,8 +41,13 @@ const (
 	beforeNATPriority = "-149" // before the DNAT of others, behind conntrack and mangle
 	arrivingPriority  = "-12"  // both before the verdict about pods
 	leavingPriority   = "-11"
-	watchPriority     = "-13" // of Audit policies, before the verdict that ends Bits.Accepted
-	bridgePriority    = "-300"
+
+	// Of Audit policies for the node: what it forwards and gets is asked before the verdict, which ends Bits.Accepted.
+	auditPriority          = "-13"
+	beforeNATAuditPriority = "-148"
+	untrackedAuditPriority = "-298"
+
+	bridgePriority = "-300"
 )
 
 // The ICMPv6 types that conntrack never tracks and that a host must send for its

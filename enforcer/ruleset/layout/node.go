@@ -99,6 +99,14 @@ var unrelated = slices.Concat([]string{"icmp type { destination-unreachable, tim
 var (
 	unrelatedIn  = append([]string{`iifname "lo" return`, "iifname @" + boundSet + " return", "fib daddr type != local return"}, unrelated...)
 	unrelatedOut = append([]string{`oifname "lo" return`, "oifname @" + boundSet + " return"}, unrelated...)
+	unaskedIn    = append([]string{"ct state != new return", begun}, unrelatedIn...)
+	unaskedOut   = append([]string{"ct state != new return", begun}, unrelatedOut...)
+)
+
+// arriving are packets that arrive and are not judged before translation, incoming those of what comes to the node.
+var (
+	arriving = []string{`iifname "lo" return`, "ct state != new return", begun}
+	incoming = []string{"ct state established,related,invalid return", `iifname "lo" return`, begun}
 )
 
 // newNodeHook returns a hook. accept is its verdict of rules that accept.
@@ -120,7 +128,7 @@ func (h *nodeHook) answers() bool { return h.traffic <= policy.Forwarded && h.Ho
 
 // untracks tells whether it comes before connection tracking.
 func (h *nodeHook) untracks() bool {
-	return h.traffic == policy.Untracked && h.Priority != beforeNATPriority
+	return h.Priority == untrackedPriority || h.Priority == untrackedAuditPriority
 }
 
 const postrouting = "postrouting"
@@ -131,38 +139,37 @@ var nodeHooks = []nodeHook{
 	newNodeHook("untrackedin", nft.Hook{Type: "filter", Hook: "prerouting", Priority: untrackedPriority}, policy.Untracked, true, "goto "+notrackChain, unrelatedIn...),
 	newNodeHook("untrackedout", nft.Hook{Type: "filter", Hook: "output", Priority: untrackedPriority}, policy.Untracked, false, "goto "+notrackChain, unrelatedOut...),
 	// What passed as an answer of a failsafe and answers nothing is asked again. It is tracked whatever accepts it.
-	newNodeHook("unaskedin", nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATPriority}, policy.Untracked, true, "accept", slices.Concat([]string{"ct state != new return", begun}, unrelatedIn)...),
-	newNodeHook("unaskedout", nft.Hook{Type: "filter", Hook: "output", Priority: beforeNATPriority}, policy.Untracked, false, "accept", slices.Concat([]string{"ct state != new return", begun}, unrelatedOut)...),
-	newNodeHook("beforenat", nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATPriority}, policy.BeforeNAT, true, "goto "+acceptedChain, "iifname \"lo\" return", "ct state != new return", begun),
+	newNodeHook("unaskedin", nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATPriority}, policy.Untracked, true, "accept", unaskedIn...),
+	newNodeHook("unaskedout", nft.Hook{Type: "filter", Hook: "output", Priority: beforeNATPriority}, policy.Untracked, false, "accept", unaskedOut...),
+	newNodeHook("beforenat", nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATPriority}, policy.BeforeNAT, true, "goto "+acceptedChain, arriving...),
 	newNodeHook("arriving", nft.Hook{Type: "filter", Hook: "forward", Priority: arrivingPriority}, policy.Forwarded, true, "accept", open...),
 	newNodeHook("leaving", nft.Hook{Type: "filter", Hook: "forward", Priority: leavingPriority}, policy.Forwarded, false, "accept", open...),
-	newNodeHook("input", nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, policy.Local, true, "accept", "ct state established,related,invalid return", "iifname \"lo\" return", begun),
+	newNodeHook("input", nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, policy.Local, true, "accept", incoming...),
 	newNodeHook("output", nft.Hook{Type: "filter", Hook: "output", Priority: verdictPriority}, policy.Local, false, "accept", "ct state established,related,invalid return", "ct status dnat return", "oifname \"lo\" return", begun),
 	newNodeHook("translated", nft.Hook{Type: "filter", Hook: postrouting, Priority: verdictPriority}, policy.Local, false, "accept",
 		"ct state != new return", "ct status & dnat == 0 return", "oifname \"lo\" return", "fib saddr type != local return", begun),
 }
 
-// auditHooks are those of Audit policies. What sockets send in Local is logged as they dial it: the kernel has no addresses
-// of names that Audit policies accept. The others come first where an accepted packet is told by its mark, else behind.
-var auditHooks = func() (out []nodeHook) {
-	for _, h := range nodeHooks {
-		hook := h.Hook
-		switch {
-		case h.traffic == policy.Local && !h.ingress, h.traffic == policy.Untracked && !h.untracks():
-			continue
-		case h.traffic == policy.Untracked:
-			hook.Priority = "-298"
-		case h.traffic == policy.BeforeNAT:
-			hook.Priority = "-148"
-		default:
-			hook.Priority = watchPriority
-		}
-		a := newNodeHook("audit-"+strings.TrimPrefix(h.chain, nodePrefix), hook, h.traffic, h.ingress, "accept", h.begin...)
-		a.logs, a.verdicts[Reject], a.verdicts[Drop] = true, "goto "+a.chain+toldSuffix, "goto "+a.chain+toldSuffix
-		out = append(out, a)
-	}
-	return out
-}()
+// auditHooks are those of Audit policies, which let everything pass. What sockets send in Local is logged as they dial it: the
+// kernel has no addresses of names that Audit policies accept. Those for which a packet has the mark of one that was
+// accepted come before the hooks that end it, others behind the hooks that deny.
+var auditHooks = []nodeHook{
+	newAuditHook("untrackedin", nft.Hook{Type: "filter", Hook: "prerouting", Priority: untrackedAuditPriority}, policy.Untracked, true, unrelatedIn...),
+	newAuditHook("untrackedout", nft.Hook{Type: "filter", Hook: "output", Priority: untrackedAuditPriority}, policy.Untracked, false, unrelatedOut...),
+	newAuditHook("unaskedin", nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATAuditPriority}, policy.Untracked, true, unaskedIn...),
+	newAuditHook("unaskedout", nft.Hook{Type: "filter", Hook: "output", Priority: beforeNATAuditPriority}, policy.Untracked, false, unaskedOut...),
+	newAuditHook("beforenat", nft.Hook{Type: "filter", Hook: "prerouting", Priority: beforeNATAuditPriority}, policy.BeforeNAT, true, arriving...),
+	newAuditHook("arriving", nft.Hook{Type: "filter", Hook: "forward", Priority: auditPriority}, policy.Forwarded, true, open...),
+	newAuditHook("leaving", nft.Hook{Type: "filter", Hook: "forward", Priority: auditPriority}, policy.Forwarded, false, open...),
+	newAuditHook("input", nft.Hook{Type: "filter", Hook: "input", Priority: auditPriority}, policy.Local, true, incoming...),
+}
+
+// newAuditHook returns a hook of Audit policies.
+func newAuditHook(name string, hook nft.Hook, traffic policy.Traffic, ingress bool, begin ...string) nodeHook {
+	h := newNodeHook("audit-"+name, hook, traffic, ingress, "accept", begin...)
+	h.logs, h.verdicts[Reject], h.verdicts[Drop] = true, "goto "+h.chain+toldSuffix, "goto "+h.chain+toldSuffix
+	return h
+}
 
 // lists are the lists that the hook asks.
 func (n *NodeRules) lists(h *nodeHook) []NodeList {
@@ -236,7 +243,11 @@ func (d *dispatch) node(n *Node) {
 	}
 	for i := range auditHooks {
 		if h := &auditHooks[i]; n.Audited != nil && len(n.Audited.lists(h)) > 0 {
-			d.nodeChain(h.chain+toldSuffix, nil, append(loggedOnce(2+i, "accept", nodeLogLimit+" ", logRule(h.logPrefix(nflog.PrefixNodeAudited))), "accept")...)
+			number := 2 + 2*int(h.traffic)
+			if h.ingress {
+				number++
+			}
+			d.nodeChain(h.chain+toldSuffix, nil, append(loggedOnce(number, "accept", nodeLogLimit+" ", logRule(h.logPrefix(nflog.PrefixNodeAudited))), "accept")...)
 			d.nodeChain(h.chain, &h.Hook, slices.Concat(n.marks(h), h.begin, d.nodeRules(n.Audited, h))...)
 		}
 	}
