@@ -332,6 +332,46 @@ func TestForwardedPacketsOfNoConnection(t *testing.T) {
 	})
 }
 
+// TestPacketsThatBeginNothing: beside rules that deny everything that begins a connection, a segment that passes since it
+// begins none has no connection opened behind it.
+func TestPacketsThatBeginNothing(t *testing.T) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		p.nodePeering(t)
+		db := p.Pod("db")
+		fatal.If(t, p.SetServices(
+			lab.Service{Addr: uplinks[0], Protocol: "tcp", Port: nodePort, To: []netip.AddrPort{netip.AddrPortFrom(db.Addr4, 80)}},
+			lab.Service{Addr: uplinks[1], Protocol: "tcp", Port: nodePort, To: []netip.AddrPort{netip.AddrPortFrom(db.Addr6, 80)}}))
+		source := uint16(7000)
+		for _, traffic := range []policy.Traffic{policy.Local, policy.BeforeNAT} {
+			for _, closed := range []bool{false, true} {
+				if p.nodeRules = nil; closed {
+					p.nodeRules = []*policy.Rule{nodeRule(traffic, true, policy.Deny, policy.AnyPort)}
+				}
+				p.apply()
+				for i, node := range uplinks {
+					for _, port := range []uint16{80, nodePort} {
+						if port == nodePort && traffic == policy.Local {
+							continue
+						}
+						source++
+						from, to := netip.AddrPortFrom(worlds[i], source), netip.AddrPortFrom(node, port)
+						for _, flags := range []uint8{lab.ACK, lab.SYN | lab.ACK} {
+							packet := lab.Packet{Src: worlds[i], Dst: node, Proto: 6, Payload: lab.TCP(from, to, flags, nil)}
+							fatal.If(t, p.World.Do(func() error { return sendRaw(packet.Bytes(), node) }))
+						}
+						c, err := p.World.DialFrom("tcp", from.String(), to.String(), map[bool]time.Duration{true: lab.Patience, false: lab.Limit}[closed])
+						if err == nil {
+							fatal.If(t, c.Close())
+						}
+						diff.Equal(t, closed, err != nil, traffic, "closed", closed, "from", from, "to", to)
+					}
+				}
+			}
+		}
+	})
+}
+
 // sendRaw sends an IP packet as it is.
 func sendRaw(packet []byte, to netip.Addr) error {
 	domain, at := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: to.As16()})
