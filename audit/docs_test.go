@@ -96,9 +96,9 @@ func documentedLines(t *testing.T) []string {
 		Names:  []FlowName{{Name: policytest.Name("mirror.test"), Asked: noon.Add(-2 * time.Second)}},
 		Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Policy: "nodenetworkpolicy:workers", Name: "everything else", Path: "spec.egress[1]"}, Count: 1}
 	wouldPass := &Flow{Time: noon, Pod: policy.NodeRef("node-1"), Address: netip.MustParseAddr("10.244.1.17"), Verdict: WouldDeny, Protocol: policy.TCP, Source: netip.MustParseAddr("10.244.1.17"), Leaves: true,
-		SourcePod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Dialled: netip.MustParseAddrPort("198.51.100.80:80"), Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Traffic: policy.Forwarded, Policy: "nodenetworkpolicy:edge", Name: "web"}, Count: 1}
+		SourcePod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Dialled: netip.MustParseAddrPort("198.51.100.80:80"), Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, OfNode: policy.OfNode{Traffic: policy.Forwarded}, Policy: "nodenetworkpolicy:edge", Name: "web"}, Count: 1}
 	through := &Flow{Time: noon, Pod: policy.NodeRef("node-1"), Address: netip.MustParseAddr("10.244.1.17"), Verdict: Denied, Protocol: policy.TCP, Source: netip.MustParseAddr("203.0.113.9"),
-		Dialled: netip.MustParseAddrPort("10.244.1.17:8080"), Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Traffic: policy.Forwarded, Policy: "nodenetworkpolicy:edge", Name: "rest"}, Count: 1}
+		Dialled: netip.MustParseAddrPort("10.244.1.17:8080"), Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, OfNode: policy.OfNode{Traffic: policy.Forwarded}, Policy: "nodenetworkpolicy:edge", Name: "rest"}, Count: 1}
 	toPod := &Flow{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Address: netip.MustParseAddr("10.244.1.17"), Workload: "app=cart,tier=front",
 		Verdict: Denied, Protocol: policy.TCP, Source: netip.MustParseAddr("10.244.2.9"), SourcePod: policy.PodRef{Namespace: "lab", Name: "probe"},
 		Dialled: netip.MustParseAddrPort("10.244.1.17:8080"), Reason: ReasonIsolated, Policies: []string{"shop/from-front"}, Count: 1}

@@ -259,12 +259,12 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 						p.nodeRules = append(p.nodeRules, drawNodeRule(r, n, traffic, ingress))
 					}
 					if r.IntN(3) > 0 {
-						last := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(4) == 0, Policy: "cluster"}
+						last := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Denial: policy.Denial{Denied: policy.Denied(r.IntN(2))}, Audit: r.IntN(4) == 0, Policy: "cluster"}
 						p.nodeRules = append(p.nodeRules, inTraffic(r, last, traffic, ingress))
 					}
 				}
 			}
-			p.ordered = map[string][]*policy.Rule{"client": {{Tier: policy.Admin, Action: policy.Deny, Ports: one[policy.PortSet](r, "tcp/81", "udp", "tcp/80"), Denied: policy.Denied(r.IntN(2)), Policy: "cluster"}}}
+			p.ordered = map[string][]*policy.Rule{"client": {{Tier: policy.Admin, Action: policy.Deny, Ports: one[policy.PortSet](r, "tcp/81", "udp", "tcp/80"), Denial: policy.Denial{Denied: policy.Denied(r.IntN(2))}, Policy: "cluster"}}}
 			held := r.IntN(2) == 0
 			if p.confirmed = nil; r.IntN(2) == 0 {
 				p.confirmed = []*policy.Rule{}

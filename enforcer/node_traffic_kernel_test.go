@@ -28,7 +28,7 @@ var (
 
 // nodeRule is a rule of the node for everywhere.
 func nodeRule(traffic policy.Traffic, ingress bool, action policy.Action, ports policy.PortSet) *policy.Rule {
-	return &policy.Rule{Tier: policy.Admin, Traffic: traffic, Ingress: ingress, Action: action, Ports: ports, Policy: "node"}
+	return &policy.Rule{Tier: policy.Admin, OfNode: policy.OfNode{Traffic: traffic}, Ingress: ingress, Action: action, Ports: ports, Policy: "node"}
 }
 
 // closeNode denies everything of some traffic in both directions behind other rules.

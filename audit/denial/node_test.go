@@ -19,7 +19,7 @@ import (
 func TestDeniedByTheNode(t *testing.T) {
 	w := newWorld(t)
 	rule := func(traffic policy.Traffic, ingress bool, name string, interfaces ...string) *policy.Rule {
-		return &policy.Rule{Tier: policy.Admin, Traffic: traffic, Ingress: ingress, Interfaces: interfaces, Action: policy.Deny, Ports: policy.AnyPort, Policy: "edge", Path: name, Name: name}
+		return &policy.Rule{Tier: policy.Admin, OfNode: policy.OfNode{Traffic: traffic, Interfaces: interfaces}, Ingress: ingress, Action: policy.Deny, Ports: policy.AnyPort, Policy: "edge", Path: name, Name: name}
 	}
 	v := policy.View{Pod: policy.Pod{PodRef: policy.NodeRef("n1"), IPs: policy.NodeSubjects}, Node: &policy.Node{Name: "n1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}, Traffic: &policy.TrafficRules{
 		Local:     policy.Directions{Ingress: []*policy.Rule{rule(policy.Local, true, "elsewhere", "eth9"), rule(policy.Local, true, "in", "*")}},
@@ -83,7 +83,7 @@ func TestDeniedByTheNode(t *testing.T) {
 func TestWouldDenyByTheNode(t *testing.T) {
 	w := newWorld(t)
 	rule := func(traffic policy.Traffic, ingress, audited bool, action policy.Action, ports policy.PortSet, name string) *policy.Rule {
-		return &policy.Rule{Tier: policy.Admin, Traffic: traffic, Ingress: ingress, Audit: audited, Interfaces: []string{"*"}, Action: action, Ports: ports, Policy: "edge", Path: name, Name: name}
+		return &policy.Rule{Tier: policy.Admin, OfNode: policy.OfNode{Traffic: traffic, Interfaces: []string{"*"}}, Ingress: ingress, Audit: audited, Action: action, Ports: ports, Policy: "edge", Path: name, Name: name}
 	}
 	directions := func(t policy.Traffic) (d policy.Directions) {
 		for _, in := range []bool{true, false} {
@@ -158,7 +158,7 @@ func TestARuleThatComes(t *testing.T) {
 	}
 	node()
 	denied()
-	node(&policy.Rule{Tier: policy.Admin, Interfaces: []string{"*"}, Action: policy.Deny, Ports: policy.AnyPort, Policy: "edge", Name: "new"})
+	node(&policy.Rule{Tier: policy.Admin, OfNode: policy.OfNode{Interfaces: []string{"*"}}, Action: policy.Deny, Ports: policy.AnyPort, Policy: "edge", Name: "new"})
 	w.pass(settle)
 	w.expect("denied n1 tcp 203.0.113.7:80 rule Admin edge new x1 []", "denied n1 from 203.0.113.7 tcp 192.0.2.1:80 rule Admin edge new x1 []")
 	w.pass(2 * period)
