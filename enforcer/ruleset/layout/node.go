@@ -134,7 +134,8 @@ func (h *nodeHook) untracks() bool {
 const postrouting = "postrouting"
 
 // nodeHooks are all of them. The interface by which a packet leaves is known at output unless its destination is
-// translated there.
+// translated there. The kernel asks a chain of the nat type about the first packet of a connection alone: others that the
+// node forwards do not come to it.
 var nodeHooks = []nodeHook{
 	newNodeHook("untrackedin", nft.Hook{Type: "filter", Hook: "prerouting", Priority: untrackedPriority}, policy.Untracked, true, "goto "+notrackChain, unrelatedIn...),
 	newNodeHook("untrackedout", nft.Hook{Type: "filter", Hook: "output", Priority: untrackedPriority}, policy.Untracked, false, "goto "+notrackChain, unrelatedOut...),
@@ -146,7 +147,7 @@ var nodeHooks = []nodeHook{
 	newNodeHook("leaving", nft.Hook{Type: "filter", Hook: "forward", Priority: leavingPriority}, policy.Forwarded, false, "accept", open...),
 	newNodeHook("input", nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, policy.Local, true, "accept", incoming...),
 	newNodeHook("output", nft.Hook{Type: "filter", Hook: "output", Priority: verdictPriority}, policy.Local, false, "accept", "ct state established,related,invalid return", "ct status dnat return", "oifname \"lo\" return", begun),
-	newNodeHook("translated", nft.Hook{Type: "filter", Hook: postrouting, Priority: verdictPriority}, policy.Local, false, "accept",
+	newNodeHook("translated", nft.Hook{Type: "nat", Hook: postrouting, Priority: verdictPriority}, policy.Local, false, "accept",
 		"ct state != new return", "ct status & dnat == 0 return", "oifname \"lo\" return", "fib saddr type != local return", begun),
 }
 
