@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nflog"
 )
 
@@ -50,7 +51,7 @@ const ported = "{ tcp, udp, sctp }"
 // refusal comes from the address that the pod dialled.
 func dialledAgain() []string {
 	return append([]string{"meta l4proto " + ported + " th dport set ct original proto-dst"},
-		each("%[2]s daddr set ct original %[2]s daddr")...)
+		lists.Each("%[2]s daddr set ct original %[2]s daddr")...)
 }
 
 // logRules are the rules that log a packet that is going to be denied, before that as it was
@@ -63,7 +64,7 @@ func logRule(prefix string) string { return fmt.Sprintf("log prefix %q group %d"
 
 // auditedRules lead what begins a connection of an audited pod to be logged, before any
 // translation of the destination.
-func auditedRules() []string { return each("%[2]s saddr @" + auditedSet + "%[1]s jump dialled") }
+func auditedRules() []string { return lists.Each("%[2]s saddr @" + auditedSet + "%[1]s jump dialled") }
 
 // dialledRules lead what begins a connection of a pod, or of the node, to be logged. Discovery on a link is no connection.
 func dialledRules() []string {
@@ -77,7 +78,7 @@ func loggedOnce(number int, pass, share, log string) (rules []string) {
 	for _, of := range [...][2]string{{"meta l4proto " + ported + " ", "th dport"}, {"meta l4proto != " + ported + " ", "th dport & 0"}} {
 		which, port := of[0], of[1]
 		key := fmt.Sprintf("%%[2]s saddr . %%[2]s daddr . meta l4proto . %s . meta mark & 0 ^ %d", port, number)
-		rules = append(rules, each(which+key+" @"+watchedSet+"%[1]s "+pass, which+share+"update @"+watchedSet+"%[1]s { "+key+" } "+log)...)
+		rules = append(rules, lists.Each(which+key+" @"+watchedSet+"%[1]s "+pass, which+share+"update @"+watchedSet+"%[1]s { "+key+" } "+log)...)
 	}
 	return rules
 }

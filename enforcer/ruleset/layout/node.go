@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
@@ -65,17 +66,13 @@ const (
 	droppedSuffix  = "-dropped"  // denies without one
 )
 
-// nodeSubject is the word for the node in keys of entries: its loopback address, whatever address
-// a packet comes from.
-const nodeSubject = "%[4]s"
-
 // nodeHook is where the kernel asks the rules of one traffic and direction.
 type nodeHook struct {
 	chain string
 	nft.Hook
 	traffic policy.Traffic
 	ingress bool
-	*words
+	*lists.Words
 	begin []string // rules before those of NodeRules, for packets that are not judged
 	logs  bool     // it asks Audited, and lets everything pass
 }
@@ -93,7 +90,7 @@ var open = append([]string{"ct state established,related return"}, onLink...)
 // unrelated are packets that have to do with pods or with the connection of another packet: a reply to a pod that is not
 // tracked would make the pod's next packet invalid.
 var unrelated = slices.Concat([]string{"icmp type { destination-unreachable, time-exceeded, parameter-problem } return", "icmpv6 type { 1, 2, 3, 4 } return"},
-	each("%[2]s saddr @known%[1]s return", "%[2]s daddr @known%[1]s return", "%[2]s saddr @podrange%[1]s return", "%[2]s daddr @podrange%[1]s return", "%[2]s daddr @"+servingSet+"%[1]s return"))
+	lists.Each("%[2]s saddr @known%[1]s return", "%[2]s daddr @known%[1]s return", "%[2]s saddr @podrange%[1]s return", "%[2]s daddr @podrange%[1]s return", "%[2]s daddr @"+servingSet+"%[1]s return"))
 
 // unrelatedIn and unrelatedOut are those of a direction.
 var (
@@ -111,14 +108,14 @@ var (
 
 // newNodeHook returns a hook. accept is its verdict of rules that accept.
 func newNodeHook(name string, hook nft.Hook, traffic policy.Traffic, ingress bool, accept string, begin ...string) nodeHook {
-	chain, w := nodePrefix+name, &words{named: nodeNamedChain, subjectWord: nodeSubject, peerWord: destinationWord}
-	w.verdicts = [...]string{Accept: accept, Reject: "goto " + chain + rejectedSuffix, Drop: "goto " + chain + droppedSuffix}
+	chain, w := nodePrefix+name, &lists.Words{Named: nodeNamedChain, Subject: lists.Node, Peer: lists.Destination}
+	w.Verdicts = [...]string{Accept: accept, Reject: "goto " + chain + rejectedSuffix, Drop: "goto " + chain + droppedSuffix}
 	if ingress {
-		w.peerWord = sourceWord
+		w.Peer = lists.Source
 	}
 	h := nodeHook{chain, hook, traffic, ingress, w, begin, false}
 	if !h.answers() {
-		w.verdicts[Reject] = w.verdicts[Drop]
+		w.Verdicts[Reject] = w.Verdicts[Drop]
 	}
 	return h
 }
@@ -168,7 +165,7 @@ var auditHooks = []nodeHook{
 // newAuditHook returns a hook of Audit policies.
 func newAuditHook(name string, hook nft.Hook, traffic policy.Traffic, ingress bool, begin ...string) nodeHook {
 	h := newNodeHook("audit-"+name, hook, traffic, ingress, "accept", begin...)
-	h.logs, h.verdicts[Reject], h.verdicts[Drop] = true, "goto "+h.chain+toldSuffix, "goto "+h.chain+toldSuffix
+	h.logs, h.Verdicts[Reject], h.Verdicts[Drop] = true, "goto "+h.chain+toldSuffix, "goto "+h.chain+toldSuffix
 	return h
 }
 
@@ -198,9 +195,9 @@ var (
 	undeniableIn = map[string][]string{
 		"58": onLinkOfNode, "2": {"ip daddr 224.0.0.0/4 accept"}, "tcp": podsQueries,
 		// The reply to a query of a bound socket, of which connection tracking knows what it was led to.
-		"udp": append(slices.Concat(podsQueries, each("udp sport "+dnsPort+" %[2]s saddr @"+nodeInterceptMap+"%[1]s accept")), "udp sport 67 udp dport 68 accept", "udp sport 547 udp dport 546 accept"),
+		"udp": append(slices.Concat(podsQueries, lists.Each("udp sport "+dnsPort+" %[2]s saddr @"+nodeInterceptMap+"%[1]s accept")), "udp sport 67 udp dport 68 accept", "udp sport 547 udp dport 546 accept"),
 	}
-	podsQueries  = each("th dport " + dnsPort + " %[2]s daddr @" + servingSet + "%[1]s %[2]s saddr @known%[1]s accept")
+	podsQueries  = lists.Each("th dport " + dnsPort + " %[2]s daddr @" + servingSet + "%[1]s %[2]s saddr @known%[1]s accept")
 	onLinkOfNode = []string{
 		"icmpv6 type { 133, 134, 135, 136, 137 } ip6 hoplimit 255 accept",
 		"icmpv6 type { 130, 131, 132, 143 } ip6 daddr ff00::/8 accept", "icmpv6 type 2 accept",
@@ -225,20 +222,20 @@ func (d *dispatch) node(n *Node) {
 	if n == nil {
 		return
 	}
-	d.first = nil
+	d.First = nil
 	d.nodeChain(nodeNamedChain, nil, namedRules("accept")...)
 	d.nodeChain(acceptedChain, nil, fmt.Sprintf("meta mark set meta mark | %#x accept", n.Accepted))
 	d.nodeChain(notrackChain, nil, fmt.Sprintf("meta mark set meta mark | %#x notrack accept", n.Accepted))
 	for i := range nodeHooks {
 		h := &nodeHooks[i]
-		rules, lists := n.marks(h), n.lists(h)
-		if len(lists) == 0 && (len(rules) == 0 || h.traffic > policy.Forwarded) {
+		rules, asked := n.marks(h), n.lists(h)
+		if len(asked) == 0 && (len(rules) == 0 || h.traffic > policy.Forwarded) {
 			continue
 		}
 		d.denials(h)
 		rules = append(rules, h.begin...)
-		if len(lists) > 0 && n.Confirmed != nil {
-			rules = append(rules, each("%[4]s != @"+heldSet+"%[1]s goto "+d.chain(nodePrefix, newItem("", d.nodeRules(n.Confirmed, h)...)))...)
+		if len(asked) > 0 && n.Confirmed != nil {
+			rules = append(rules, lists.Each("%[4]s != @"+heldSet+"%[1]s goto "+d.Chain(nodePrefix, lists.NewItem("", d.nodeRules(n.Confirmed, h)...)))...)
 		}
 		d.nodeChain(h.chain, &h.Hook, append(rules, d.nodeRules(&n.NodeRules, h)...)...)
 	}
@@ -297,23 +294,22 @@ func (n *Node) marks(h *nodeHook) []string {
 
 // nodeChain adds a chain of the node.
 func (d *dispatch) nodeChain(name string, hook *nft.Hook, rules ...string) {
-	d.chains = append(d.chains, nft.NewChain(name, describe(name), hook, rules...))
+	d.Chains = append(d.Chains, nft.NewChain(name, describe(name), hook, rules...))
 }
 
 // nodeRules returns the rules that a hook asks, behind the failsafes.
 func (d *dispatch) nodeRules(n *NodeRules, h *nodeHook) (rules []string) {
-	lists := n.lists(h)
-	if len(lists) == 0 {
+	asked := n.lists(h)
+	if len(asked) == 0 {
 		return nil
 	}
 	rules = d.failsafes(n, h)
-	for _, l := range lists {
-		items := d.walk(walkKey{words: h.words, pass: "return"}).list(l.Rules)
+	for _, l := range asked {
+		items := d.List(h.Words, l.Rules, "return")
 		if slices.ContainsFunc(l.Rules, func(r *TierRule) bool { return r.Entries != "" }) {
-			bare := d.walk(walkKey{words: h.words, pass: "return", bare: true})
-			items = append([]*item{newItem("goto "+d.chain(partPrefix, bare.items(bare.listed(l.Rules))...), "ct state untracked ")}, items...)
+			items = append([]*lists.Item{lists.NewItem("goto "+d.Chain(lists.PartPrefix, d.Bare(h.Words, l.Rules, "return")...), "ct state untracked ")}, items...)
 		}
-		to := "jump " + d.chain(nodePrefix, items...)
+		to := "jump " + d.Chain(nodePrefix, items...)
 		for _, name := range l.Interfaces {
 			if len(name) < unix.IFNAMSIZ { // no interface has another name, and nft refuses the whole table with it
 				rules = append(rules, h.by(name)+to)
@@ -337,11 +333,11 @@ func (h *nodeHook) by(name string) string {
 // failsafes returns the rules that accept what no rule of the node denies.
 func (d *dispatch) failsafes(n *NodeRules, h *nodeHook) []string {
 	rows := map[string][]string{}
-	add := func(all []*TierRule, ports func(portList) string, end string) {
+	add := func(all []*TierRule, ports func(lists.PortList) string, end string) {
 		for _, r := range all {
-			d.sets[r.Peers] = d.peers[r.Peers]
-			for _, p := range portLists(r.Ports) {
-				rows[p.protocol] = append(rows[p.protocol], each(ports(p)+end+" @"+peersPrefix+r.Peers+"-%[1]s accept")...)
+			d.Ask(r.Peers)
+			for _, p := range lists.PortLists(r.Ports) {
+				rows[p.Protocol] = append(rows[p.Protocol], lists.Each(ports(p)+end+" @"+lists.PeersPrefix+r.Peers+"-%[1]s accept")...)
 			}
 		}
 	}
@@ -349,24 +345,24 @@ func (d *dispatch) failsafes(n *NodeRules, h *nodeHook) []string {
 	case h.traffic == policy.Forwarded:
 		return nil
 	case h.ingress:
-		add(n.In, portList.reached, sourceWord)
+		add(n.In, lists.PortList.Reached, lists.Source)
 	default:
-		add(n.Out, portList.reached, destinationWord)
+		add(n.Out, lists.PortList.Reached, lists.Destination)
 	}
 	switch {
 	case h.untracks() && h.ingress:
-		add(n.Out, portList.answering, sourceWord)
+		add(n.Out, lists.PortList.Answering, lists.Source)
 	case h.untracks():
-		add(n.In, portList.answering, destinationWord)
+		add(n.In, lists.PortList.Answering, lists.Destination)
 	case h.Hook.Hook == postrouting:
-		add(n.Out, portList.dialled, "ct original "+destinationWord)
+		add(n.Out, lists.PortList.Dialled, "ct original "+lists.Destination)
 	}
 	undeniable, safe := undeniableOut, d.byProtocol(rows)
 	if h.ingress {
 		undeniable = undeniableIn
 	}
 	if h.traffic == policy.BeforeNAT { // what is dialled elsewhere is no failsafe
-		safe = []string{"fib daddr type local jump " + d.chain(nodePrefix, newItem("", safe...))}
+		safe = []string{"fib daddr type local jump " + d.Chain(nodePrefix, lists.NewItem("", safe...))}
 	}
 	return append(d.byProtocol(undeniable), safe...)
 }
@@ -376,7 +372,7 @@ func (d *dispatch) byProtocol(all map[string][]string) (rules []string) {
 	var jumps []string
 	for _, protocol := range slices.Sorted(maps.Keys(all)) {
 		if protocol != "" {
-			jumps = append(jumps, protocol+" : jump "+d.chain(nodePrefix, newItem("", all[protocol]...)))
+			jumps = append(jumps, protocol+" : jump "+d.Chain(nodePrefix, lists.NewItem("", all[protocol]...)))
 		}
 	}
 	if len(jumps) > 0 {
