@@ -42,6 +42,8 @@ const (
 	beforeNATPriority = "-149" // before the DNAT of others, behind conntrack and mangle
 	arrivingPriority  = "-12"  // both before the verdict about pods
 	leavingPriority   = "-11"
+	// The first of the nat type: behind one that translates the source the kernel asks none.
+	translatedPriority = "-199"
 
 	// Of Audit policies for the node: what it forwards and gets is asked before the verdict, which ends Bits.Accepted.
 	auditPriority          = "-13"

@@ -2,11 +2,13 @@ package layout
 
 import "github.com/namegate/namegate/enforcer/ruleset/lists"
 
-// What package lists has, in the words of this package.
 type (
+	// TierRule is one rule.
 	TierRule = lists.Rule
-	Action   = lists.Action
-	PeerSet  = lists.PeerSet
+	// Action is its effect.
+	Action = lists.Action
+	// PeerSet is a set of destinations.
+	PeerSet = lists.PeerSet
 )
 
 // The actions of rules.

@@ -144,7 +144,7 @@ var nodeHooks = []nodeHook{
 	newNodeHook("leaving", nft.Hook{Type: "filter", Hook: "forward", Priority: leavingPriority}, policy.Forwarded, false, "accept", open...),
 	newNodeHook("input", nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, policy.Local, true, "accept", incoming...),
 	newNodeHook("output", nft.Hook{Type: "filter", Hook: "output", Priority: verdictPriority}, policy.Local, false, "accept", "ct state established,related,invalid return", "ct status dnat return", "oifname \"lo\" return", begun),
-	newNodeHook("translated", nft.Hook{Type: "nat", Hook: postrouting, Priority: verdictPriority}, policy.Local, false, "accept",
+	newNodeHook("translated", nft.Hook{Type: "nat", Hook: postrouting, Priority: translatedPriority}, policy.Local, false, "accept",
 		"ct state != new return", "ct status & dnat == 0 return", "oifname \"lo\" return", "fib saddr type != local return", begun),
 }
 

@@ -23,7 +23,7 @@ import (
 const (
 	// PartPrefix begins the names of chains of parts.
 	PartPrefix = "part-"
-	// NetworksSet, with the family, has the networks of all rules of lists that ask it.
+	// NetworksSet is the set of networks, behind whose name is the family, of all rules of lists that ask it.
 	NetworksSet = "networks"
 	// PeersPrefix begins the names of sets of peers, which end with the family.
 	PeersPrefix = "peers-"

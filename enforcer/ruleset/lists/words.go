@@ -16,11 +16,12 @@ type Words struct {
 	Peer     string       // of a packet: the end that rules are about
 }
 
-// Source and Destination are the ends of a packet, and Node, whatever address a packet comes from, the loopback address, which
-// stands for the node in keys of entries.
+// The words of a packet.
 const (
-	Source, Destination = "%[2]s saddr", "%[2]s daddr"
-	Node                = "%[4]s"
+	Source      = "%[2]s saddr"
+	Destination = "%[2]s daddr"
+	// Node is the loopback address, whatever the source is: it stands for the node in keys of entries.
+	Node = "%[4]s"
 )
 
 // Family is the words of a family of addresses.
