@@ -59,7 +59,8 @@ func TestHostNode(t *testing.T) {
 		return offers[count-1].Input.Node
 	}
 	state := rollout.State{
-		Cluster: policy.Cluster{Nodes: addrs("192.0.2.1", "192.0.2.2"), Own: &policy.Host{Labels: map[string]string{"role": "edge"}, Addrs: addrs("192.0.2.1")}},
+		Cluster: policy.Cluster{Nodes: addrs("192.0.2.1", "192.0.2.2"), Own: &policy.Host{Labels: map[string]string{"role": "edge"}, Addrs: addrs("192.0.2.1")},
+			APIServers: policy.APIServers{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.10:6443")}}},
 		Input: compile.Input{Pods: []policy.Pod{
 			{PodRef: policy.PodRef{Name: "own"}, IPs: addrs("10.1.0.5")}, {PodRef: policy.PodRef{Name: "far"}, NodeName: "n0", IPs: addrs("10.2.0.5")},
 			{PodRef: policy.PodRef{Name: "host"}, HostNetwork: true, IPs: addrs("192.0.2.1")}, {PodRef: policy.PodRef{Name: "done"}, Phase: "Succeeded", IPs: addrs("10.1.0.6")},
@@ -127,7 +128,8 @@ func TestRowsThatGoMissingStay(t *testing.T) {
 	}
 	load("")
 	h.poll()
-	h.receive(rollout.State{})
+	of := policy.Cluster{Nodes: addrs("192.0.2.1"), APIServers: policy.APIServers{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.10:6443")}}}
+	h.receive(rollout.State{Cluster: of})
 	if last.Missing == "" {
 		t.Fatal("nothing is missing at first")
 	}
@@ -145,7 +147,9 @@ func TestRowsThatGoMissingStay(t *testing.T) {
 	endpoint := func(at ...netip.AddrPort) {
 		h.receive(rollout.State{Cluster: policy.Cluster{APIServers: policy.APIServers{Endpoints: at}}})
 	}
+	diff.Equal(t, "192.0.2.1", row(last, "nodes"))
 	endpoint(netip.MustParseAddrPort("192.0.2.11:6443"))
+	diff.Equal(t, "192.0.2.1", row(last, "nodes"), "without a Node")
 	endpoint() // an API server that ends takes its address away
 	diff.Equal(t, "192.0.2.10 192.0.2.11", row(last, "API server"), "without an endpoint")
 	diff.Equal(t, "192.0.2.11", row(last, "API server to the kubelet"), "without an endpoint")

@@ -95,12 +95,14 @@ func documentedLines(t *testing.T) []string {
 		Verdict: WouldDeny, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("198.51.100.80:80"),
 		Names:  []FlowName{{Name: policytest.Name("mirror.test"), Asked: noon.Add(-2 * time.Second)}},
 		Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Policy: "nodenetworkpolicy:workers", Name: "everything else", Path: "spec.egress[1]"}, Count: 1}
+	wouldPass := &Flow{Time: noon, Pod: policy.NodeRef("node-1"), Address: netip.MustParseAddr("10.244.1.17"), Verdict: WouldDeny, Protocol: policy.TCP, Source: netip.MustParseAddr("10.244.1.17"), Leaves: true,
+		SourcePod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Dialled: netip.MustParseAddrPort("198.51.100.80:80"), Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, OfNode: policy.OfNode{Traffic: policy.Forwarded}, Policy: "nodenetworkpolicy:edge", Name: "web"}, Count: 1}
 	through := &Flow{Time: noon, Pod: policy.NodeRef("node-1"), Address: netip.MustParseAddr("10.244.1.17"), Verdict: Denied, Protocol: policy.TCP, Source: netip.MustParseAddr("203.0.113.9"),
-		Dialled: netip.MustParseAddrPort("10.244.1.17:8080"), Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Traffic: policy.Forwarded, Policy: "nodenetworkpolicy:edge", Name: "rest"}, Count: 1}
+		Dialled: netip.MustParseAddrPort("10.244.1.17:8080"), Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, OfNode: policy.OfNode{Traffic: policy.Forwarded}, Policy: "nodenetworkpolicy:edge", Name: "rest"}, Count: 1}
 	toPod := &Flow{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Address: netip.MustParseAddr("10.244.1.17"), Workload: "app=cart,tier=front",
 		Verdict: Denied, Protocol: policy.TCP, Source: netip.MustParseAddr("10.244.2.9"), SourcePod: policy.PodRef{Namespace: "lab", Name: "probe"},
 		Dialled: netip.MustParseAddrPort("10.244.1.17:8080"), Reason: ReasonIsolated, Policies: []string{"shop/from-front"}, Count: 1}
-	for _, f := range []*Flow{exampleFlow(t), again, another, bare, byRule, ofNode, through, toPod} {
+	for _, f := range []*Flow{exampleFlow(t), again, another, bare, byRule, ofNode, through, wouldPass, toPod} {
 		lines = append(lines, string(appendFlow(nil, nodeField("node-1"), f)))
 	}
 	return lines
@@ -202,7 +204,7 @@ func TestSchemaRefuses(t *testing.T) {
 	published, err := audittest.Published()
 	fatal.If(t, err)
 	lines := documentedLines(t)
-	decision, denied, renewed, limited, flow, byRule, through, toPod := lines[0], lines[3], lines[4], lines[5], lines[7], lines[10], lines[12], lines[13]
+	decision, denied, renewed, limited, flow, byRule, through, wouldPass, toPod := lines[0], lines[3], lines[4], lines[5], lines[7], lines[10], lines[12], lines[13], lines[14]
 	for _, c := range []struct {
 		line, old, new string
 		later          bool
@@ -255,6 +257,8 @@ func TestSchemaRefuses(t *testing.T) {
 		{line: flow, old: `"reason":"ports"`, new: `"reason":"isolated"`},
 		{line: through, old: `"traffic":"Forwarded"`, new: `"traffic":"All"`},
 		{line: through, old: `"reason":"rule","tier":"Admin","policy":"nodenetworkpolicy:edge","rule":"rest"`, new: `"reason":"isolated"`},
+		{line: through, old: `"source":{"address":"203.0.113.9"},`, new: ``},
+		{line: wouldPass, old: `"reason":"rule","tier":"Admin","policy":"nodenetworkpolicy:edge","rule":"web"`, new: `"reason":"isolated"`},
 		{line: toPod, old: `"direction":"ingress"`, new: `"direction":"in"`},
 		{line: toPod, old: `"source":{"address":"10.244.2.9","pod":"lab/probe"},`, new: ``},
 		{line: toPod, old: `"address":"10.244.2.9",`, new: ``},

@@ -70,9 +70,11 @@ type Flow struct {
 	// that have none.
 	Dialled netip.AddrPort
 	// Source is where connections to the pod come from, as it reaches the pod, and SourcePod the pod
-	// there, as far as it is known. Source is not valid of connections that the subject began.
+	// there, as far as it is known. Source is not valid of connections that the subject began. Leaves: the node forwards
+	// the connection, and the rule is about what leaves.
 	Source    netip.Addr
 	SourcePod policy.PodRef
+	Leaves    bool
 	// Names begin with the names that a match covers, then the newest; none if Reason is
 	// ReasonAddress.
 	Names []FlowName
@@ -97,7 +99,7 @@ const (
 
 // Direction returns Ingress for connections to the pod.
 func (f *Flow) Direction() string {
-	if f.Source.IsValid() {
+	if f.Source.IsValid() && !f.Leaves {
 		return Ingress
 	}
 	return Egress

@@ -37,8 +37,8 @@ type Line struct {
 	Renewed   string        `json:"renewed,omitempty"`
 	Limit     string        `json:"limit,omitempty"`
 
-	// Of flows. Direction is Ingress for connections to the pod or the node, which have a Source. Traffic is of the rule of
-	// a policy for nodes.
+	// Of flows. Direction is Ingress for connections to the pod or the node, which have a Source as those have that the node
+	// forwards. Traffic is of the rule of a policy for nodes.
 	Direction   string           `json:"direction,omitempty"`
 	Traffic     string           `json:"traffic,omitempty"`
 	Source      *LineSource      `json:"source,omitempty"`

@@ -171,7 +171,7 @@ func TestIntegrating(t *testing.T) {
 	}
 	for section, names := range map[string][]string{
 		"Marks":               {"DefaultMark", "DefaultCandidate", "DefaultAccepted"},
-		"Names in the kernel": {"TableName", "NetTableName", "ChainPrefix", "dummyName", "sendName", "redirectName", "LogGroup", "namespaceLock", "EntriesPrefix", "GrantsPrefix", "peersPrefix"},
+		"Names in the kernel": {"TableName", "NetTableName", "ChainPrefix", "dummyName", "sendName", "redirectName", "LogGroup", "namespaceLock", "EntriesPrefix", "GrantsPrefix", "PeersPrefix"},
 		"Ports and addresses": {"firstServing4", "lastServing4", "firstServing6", "lastServing6"},
 		"API objects":         {"Taint", "IgnoreLabel", "ConfirmedAnnotation", "UninstallingAnnotation", "ConditionAccepted", "ConditionEnforced", "ConditionDNSBlocked", "LeaderLease", "ManagedBy", "NodeLeasePrefix", "LeasePrefix", "controllerName"},
 	} {

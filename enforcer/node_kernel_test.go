@@ -151,6 +151,11 @@ func TestANodeThatIsClosed(t *testing.T) {
 			}
 		}
 		closed("by the policy", lab.Refused)
+		for _, chain := range strings.Split(chains(), "chain ") {
+			if hook := "type filter hook "; strings.HasPrefix(chain, "node-") && strings.Contains(chain, hook) && !strings.Contains(chain, hook+"output") && !strings.Contains(chain, hook+"input") {
+				t.Errorf("forwarded packets come to %s", chain)
+			}
+		}
 		p.goOn("under the policy", true, open...)
 		reached := func(when string) {
 			t.Helper()

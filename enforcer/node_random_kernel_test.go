@@ -234,6 +234,7 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 		})
 		probes = reach
 
+		audits, logged := p.hearAudits(t), 0
 		total, denied, safe, by := 0, 0, 0, map[string]int{}
 		for round := range nodeRounds {
 			p.drawPeers(r)
@@ -258,12 +259,12 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 						p.nodeRules = append(p.nodeRules, drawNodeRule(r, n, traffic, ingress))
 					}
 					if r.IntN(3) > 0 {
-						last := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(4) == 0, Policy: "cluster"}
+						last := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Denial: policy.Denial{Denied: policy.Denied(r.IntN(2))}, Audit: r.IntN(3) == 0, Policy: "cluster"}
 						p.nodeRules = append(p.nodeRules, inTraffic(r, last, traffic, ingress))
 					}
 				}
 			}
-			p.ordered = map[string][]*policy.Rule{"client": {{Tier: policy.Admin, Action: policy.Deny, Ports: one[policy.PortSet](r, "tcp/81", "udp", "tcp/80"), Denied: policy.Denied(r.IntN(2)), Policy: "cluster"}}}
+			p.ordered = map[string][]*policy.Rule{"client": {{Tier: policy.Admin, Action: policy.Deny, Ports: one[policy.PortSet](r, "tcp/81", "udp", "tcp/80"), Denial: policy.Denial{Denied: policy.Denied(r.IntN(2))}, Policy: "cluster"}}}
 			held := r.IntN(2) == 0
 			if p.confirmed = nil; r.IntN(2) == 0 {
 				p.confirmed = []*policy.Rule{}
@@ -283,6 +284,8 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 				rest.Traffic, rest.Rules.Admin = v.Confirmed, v.Confirmed.Local.Egress
 				v = &rest
 			}
+			audits.forget()
+			wouldDeny := map[string]bool{}
 			each(func(of nodeProbe) {
 				f := of.Flow
 				if f.In == "" {
@@ -305,23 +308,31 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 				}
 				if !want {
 					denied++
+				} else if got {
+					for _, line := range audits.wouldDeny(v, f) {
+						wouldDeny[line] = true
+					}
 				}
 				if got != want {
 					t.Errorf("round %d: from %s to %s (%s) over %s, in by %s and out by %s: answered %t, and the evaluation says %v by %s of %+v and %s, confirmed %s, held %v",
 						round, cmp.Or(of.from, f.Source), f.Dialled, f.Reached, probed[f.Protocol], f.In, f.Out, got, want, ruleTexts([]*policy.Rule{rule}), p.node, ruleTexts(p.nodeRules), ruleTexts(p.confirmed), held)
 				}
 			})
+			if v == p.snapshot.Node() {
+				logged += audits.equal(t, v, wouldDeny)
+			}
 			if t.Failed() {
+				t.Logf("rules %s, of %+v", ruleTexts(p.nodeRules), p.node)
 				return
 			}
 			if r.IntN(4) == 0 {
 				p.restart()
 			}
 		}
-		if denied < 10 || safe < 10 || len(by) < 6 {
-			t.Errorf("%d probes are denied and %d safe, decided by rules %v: the test does not see them", denied, safe, by)
+		if denied < 10 || safe < 10 || len(by) < 6 || logged == 0 {
+			t.Errorf("%d probes are denied, %d safe and %d logged, decided by rules %v: the test does not see them", denied, safe, logged, by)
 		}
-		t.Logf("%d probes, %d denied, %d by failsafes, decided by rules %v", total, denied, safe, by)
+		t.Logf("%d probes, %d denied, %d by failsafes, %d logged for Audit policies, decided by rules %v", total, denied, safe, logged, by)
 	})
 }
 

@@ -28,7 +28,7 @@ var (
 
 // nodeRule is a rule of the node for everywhere.
 func nodeRule(traffic policy.Traffic, ingress bool, action policy.Action, ports policy.PortSet) *policy.Rule {
-	return &policy.Rule{Tier: policy.Admin, Traffic: traffic, Ingress: ingress, Action: action, Ports: ports, Policy: "node"}
+	return &policy.Rule{Tier: policy.Admin, OfNode: policy.OfNode{Traffic: traffic}, Ingress: ingress, Action: action, Ports: ports, Policy: "node"}
 }
 
 // closeNode denies everything of some traffic in both directions behind other rules.
@@ -329,6 +329,46 @@ func TestForwardedPacketsOfNoConnection(t *testing.T) {
 		p.nodeRules = []*policy.Rule{nodeRule(policy.Forwarded, true, policy.Deny, policy.AnyPort)}
 		p.apply()
 		sent("closed for what arrives", false)
+	})
+}
+
+// TestPacketsThatBeginNothing: beside rules that deny everything that begins a connection, a segment that passes since it
+// begins none has no connection opened behind it.
+func TestPacketsThatBeginNothing(t *testing.T) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		p.nodePeering(t)
+		db := p.Pod("db")
+		fatal.If(t, p.SetServices(
+			lab.Service{Addr: uplinks[0], Protocol: "tcp", Port: nodePort, To: []netip.AddrPort{netip.AddrPortFrom(db.Addr4, 80)}},
+			lab.Service{Addr: uplinks[1], Protocol: "tcp", Port: nodePort, To: []netip.AddrPort{netip.AddrPortFrom(db.Addr6, 80)}}))
+		source := uint16(7000)
+		for _, traffic := range []policy.Traffic{policy.Local, policy.BeforeNAT} {
+			for _, closed := range []bool{false, true} {
+				if p.nodeRules = nil; closed {
+					p.nodeRules = []*policy.Rule{nodeRule(traffic, true, policy.Deny, policy.AnyPort)}
+				}
+				p.apply()
+				for i, node := range uplinks {
+					for _, port := range []uint16{80, nodePort} {
+						if port == nodePort && traffic == policy.Local {
+							continue
+						}
+						source++
+						from, to := netip.AddrPortFrom(worlds[i], source), netip.AddrPortFrom(node, port)
+						for _, flags := range []uint8{lab.ACK, lab.SYN | lab.ACK} {
+							packet := lab.Packet{Src: worlds[i], Dst: node, Proto: 6, Payload: lab.TCP(from, to, flags, nil)}
+							fatal.If(t, p.World.Do(func() error { return sendRaw(packet.Bytes(), node) }))
+						}
+						c, err := p.World.DialFrom("tcp", from.String(), to.String(), map[bool]time.Duration{true: lab.Patience, false: lab.Limit}[closed])
+						if err == nil {
+							fatal.If(t, c.Close())
+						}
+						diff.Equal(t, closed, err != nil, traffic, "closed", closed, "from", from, "to", to)
+					}
+				}
+			}
+		}
 	})
 }
 

@@ -137,7 +137,7 @@ func TestOpenedJustBeforeIsolation(t *testing.T) {
 	eachPlane(t, func(t *testing.T, plane string) {
 		w := newWorldOn(t, plane)
 		w.apply([]policy.Pod{pod("old", "10.1.0.2")})
-		rule := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Peer: policy.Peer{Kind: policy.PeerNames}, Ports: policy.AnyPort, Policy: "cluster", DNSDenied: policy.Resolve}
+		rule := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Peer: policy.Peer{Kind: policy.PeerNames}, Ports: policy.AnyPort, Policy: "cluster", Denial: policy.Denial{DNSDenied: policy.Resolve}}
 		rule.ID = rule.NewID()
 		s := ruled(9, nil, rule)
 		w.prepare(s)

@@ -58,7 +58,7 @@ func (p *peering) withOrdered(s *policy.Snapshot) *policy.Snapshot {
 // if it denies or passes, for a minute after an answer or a packet.
 func byName(tier policy.Tier, action policy.Action, ports policy.PortSet, of string, names ...string) *policy.Rule {
 	r := &policy.Rule{
-		Tier: tier, Action: action, Peer: policy.Peer{Kind: policy.PeerNames}, Ports: ports, Policy: "cluster", Path: of, DNSDenied: policy.Resolve,
+		Tier: tier, Action: action, Peer: policy.Peer{Kind: policy.PeerNames}, Ports: ports, Policy: "cluster", Path: of, Denial: policy.Denial{DNSDenied: policy.Resolve},
 		TTL: policy.TTL{Min: 24 * time.Hour, Max: 24 * time.Hour, Reuse: time.Minute},
 	}
 	r.ID = r.NewID()
@@ -124,7 +124,7 @@ func TestConnectionsOutliveStandardRules(t *testing.T) {
 		dbs := policy.Peer{Kind: policy.PeerPods, Key: "db"}
 		p.peerSets = []*policy.PeerSet{{Peer: dbs, Addrs: []netip.Addr{db.Addr4, db.Addr6}}}
 		rule := func(standard bool, action policy.Action, peer policy.Peer) *policy.Rule {
-			return &policy.Rule{Tier: policy.Admin, Standard: standard, Action: action, Peer: peer, Ports: policy.AnyPort, Denied: policy.Drop, Policy: "cluster"}
+			return &policy.Rule{Tier: policy.Admin, Standard: standard, Action: action, Peer: peer, Ports: policy.AnyPort, Denial: policy.Denial{Denied: policy.Drop}, Policy: "cluster"}
 		}
 		p.apply(netpol("client", "tcp/80 db"))
 		toDB := []net.Conn{p.dial("other", db.Addr4, 80), p.dial("other", db.Addr6, 80), p.dial("other", service4, 5432)}

@@ -65,7 +65,7 @@ func drawRule(r *rand.Rand, n int, peers []policy.Peer) *policy.Rule {
 	rule := &policy.Rule{
 		Tier: one(r, policy.Admin, policy.Baseline), Action: policy.Action(r.IntN(3)), Peer: one(r, peers...),
 		Ports:  one[policy.PortSet](r, policy.AnyPort, "tcp", "tcp/80", "tcp/79-81", "tcp/81", "udp", "tcp/443,tcp/5432"),
-		Denied: policy.Denied(r.IntN(2)), Broken: r.IntN(20) == 0, Audit: r.IntN(8) == 0, Policy: "cluster",
+		Denial: policy.Denial{Denied: policy.Denied(r.IntN(2))}, Broken: r.IntN(20) == 0, Audit: r.IntN(8) == 0, Policy: "cluster",
 	}
 	if r.IntN(2) == 0 {
 		rule = byName(rule.Tier, rule.Action, rule.Ports, fmt.Sprint(n), one(r, "a.test", "b.test"), one(r, "b.test", "c.test", "*.test"))
@@ -137,7 +137,7 @@ func (w *twin) draw() {
 	w.labels = map[string]string{"client": one(r, "gated client", "client"), "db": one(r, "db", "", "db"), "other": one(r, "other", "other db", "other", "gated other")}
 	if w.labels["client"] == "gated client" && r.IntN(2) == 0 {
 		w.ordered["client"] = append(w.ordered["client"], &policy.Rule{
-			Action: policy.Deny, Ports: one[policy.PortSet](r, "tcp/80,udp/80", "tcp/81", "udp"), Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(8) == 0, Policy: "shop/gated",
+			Action: policy.Deny, Ports: one[policy.PortSet](r, "tcp/80,udp/80", "tcp/81", "udp"), Denial: policy.Denial{Denied: policy.Denied(r.IntN(2))}, Audit: r.IntN(8) == 0, Policy: "shop/gated",
 		})
 	}
 	w.netpols = one(r, nil, []*networkingv1.NetworkPolicy{one(r, netpol("client", "tcp/80 db"), netpol("client", "tcp/http db other"),

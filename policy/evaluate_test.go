@@ -210,7 +210,7 @@ func (p *twinPolicy) flat(t *testing.T, from *twinRule, index *int) (out []*poli
 	rule := func(peer policy.Peer, ports string) *policy.Rule {
 		r := &policy.Rule{
 			Tier: p.tier, Priority: int32(p.priority), Standard: p.kind == clusterNetwork, Action: from.action, Peer: peer, Ports: policy.PortSet(ports), Policy: p.name, Path: from.id,
-			Audit: p.audit, Broken: from.broken, DNSDenied: p.dnsDenied,
+			Audit: p.audit, Broken: from.broken, Denial: policy.Denial{DNSDenied: p.dnsDenied},
 		}
 		out = append(out, r)
 		return r

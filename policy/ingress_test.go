@@ -128,7 +128,7 @@ func TestEvaluateIngress(t *testing.T) {
 	nets := &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "10.0.0.0/30 without 10.0.0.2"}, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/31"), netip.PrefixFrom(v4(3), 32)}}
 	in := policy.NewSnapshot(policy.Snapshot{PeerSets: []*policy.PeerSet{pods, nets}}, nil, nil)
 	rule := func(tier policy.Tier, action policy.Action, peer policy.Peer, ports policy.PortSet) *policy.Rule {
-		return &policy.Rule{Tier: tier, Standard: tier != policy.Namespace, Ingress: true, Action: action, Peer: peer, Ports: ports, Denied: policy.Drop}
+		return &policy.Rule{Tier: tier, Standard: tier != policy.Namespace, Ingress: true, Action: action, Peer: peer, Ports: ports, Denial: policy.Denial{Denied: policy.Drop}}
 	}
 	anywhere := policy.Peer{Kind: policy.PeerAnywhere}
 	const a, ns, b = policy.Admin, policy.Namespace, policy.Baseline

@@ -104,6 +104,12 @@ func EvaluateNode(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 	return true, by
 }
 
+// EvaluateTraffic is EvaluateNode for the rules of one traffic and direction alone, which a flow has come to.
+func EvaluateTraffic(v *View, in *Snapshot, f *Flow, t Traffic, ingress bool) (allowed bool, by *Rule) {
+	action, by := v.asked(nodeStep{t, ingress}, in, f)
+	return action != Deny, by
+}
+
 // nodeStep is one list of rules that EvaluateNode asks.
 type nodeStep struct {
 	traffic Traffic

@@ -145,7 +145,7 @@ func (w *nodeTwin) view() (*policy.View, *policy.Snapshot) {
 				list = &of.Ingress
 			}
 			for _, r := range w.lists[listName(t, in)] {
-				rule := &policy.Rule{Tier: policy.Admin, Traffic: t, Ingress: in, Ports: policy.AnyPort, Audit: r.audit, Broken: r.broken}
+				rule := &policy.Rule{Tier: policy.Admin, OfNode: policy.OfNode{Traffic: t}, Ingress: in, Ports: policy.AnyPort, Audit: r.audit, Broken: r.broken}
 				if rule.Interfaces = strings.Fields(r.ifaces); r.ifaces == "" {
 					rule.Interfaces = nil
 				}

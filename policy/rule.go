@@ -54,10 +54,7 @@ type Rule struct {
 	// Ingress: of connections to the pod. Peer is the source then.
 	Ingress bool
 	Action  Action
-	// Traffic is what a rule for the node is about. Interfaces are the names of the interfaces by which its packets
-	// arrive, or leave: of a name that ends with "*" those that begin so. nil are the Interfaces of the Node.
-	Traffic    Traffic
-	Interfaces []string
+	OfNode
 	// Peer is the destination of the rule. With PeerNames it is the addresses of the
 	// names of Matches, as dialled; else it is the actual destination, behind a Service
 	// the pod.
@@ -82,8 +79,21 @@ type Rule struct {
 	// Closed: the rule denies or passes by names, and the pod has no room for their addresses. It
 	// denies every destination on its ports.
 	Closed bool
-	// Denied is how a connection fails that a Deny rule of the Admin or the Baseline tier
-	// denies.
+	Denial
+}
+
+// OfNode is what a rule for the node has.
+type OfNode struct {
+	// Traffic is what the rule is about.
+	Traffic Traffic
+	// Interfaces are the names of the interfaces by which its packets
+	// arrive, or leave: of a name that ends with "*" those that begin so. nil are the Interfaces of the Node.
+	Interfaces []string
+}
+
+// Denial is how what a rule with Deny matches fails.
+type Denial struct {
+	// Denied is of a connection, in the Admin or the Baseline tier.
 	Denied Denied
 	// DNSDenied is the reply to a question that a Deny rule for all ports covers.
 	DNSDenied Unmatched

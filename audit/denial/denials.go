@@ -129,7 +129,7 @@ func (d *Denials) Run(ctx context.Context) error {
 func (d *Denials) take(p nflog.Packet) {
 	snap := d.o.Snapshot() // before mu: holders of the snapshot's lock may ask for totals
 	var remote []*policy.Pod
-	ofNode := strings.HasPrefix(p.Prefix, nflog.PrefixNode)
+	ofNode := strings.HasPrefix(p.Prefix, nflog.PrefixNode) || strings.HasPrefix(p.Prefix, nflog.PrefixNodeAudited)
 	if (ofNode || p.Prefix == nflog.PrefixIngress) && d.o.Remote != nil {
 		remote = d.o.Remote()
 	}
@@ -139,7 +139,7 @@ func (d *Denials) take(p nflog.Packet) {
 	case p.Prefix == nflog.PrefixIngress:
 		d.deniedIngress(snap, p, remote)
 	case ofNode:
-		d.deniedByNode(snap, p, remote)
+		d.byNode(snap, p, remote, false)
 	case p.Prefix == nflog.PrefixReached:
 		if len(d.reached) >= maxWaiting { // of packets that were not logged again
 			clear(d.reached)
@@ -150,13 +150,19 @@ func (d *Denials) take(p nflog.Packet) {
 		if delete(d.reached, originOf(p)); !translated {
 			reached = p.Destination
 		}
-		d.denied(snap, p, reached)
-	case p.Prefix != nflog.PrefixAudited:
-	case len(d.waiting) >= maxWaiting:
-		d.over++
-	default:
-		d.waiting = append(d.waiting, pending{Packet: p})
+		d.denied(snap, p, reached, false)
+	case p.Prefix == nflog.PrefixAudited:
+		d.wait(pending{Packet: p})
 	}
+}
+
+// wait has a packet wait to be judged. The caller holds mu.
+func (d *Denials) wait(p pending) {
+	if len(d.waiting) >= maxWaiting {
+		d.over++
+		return
+	}
+	d.waiting = append(d.waiting, p)
 }
 
 // pass does the work that is due.
@@ -195,10 +201,15 @@ func viewOf(snap *policy.Snapshot, p nflog.Packet) *policy.View {
 	return snap.View(p.Source)
 }
 
-// denied counts a connection that the kernel denied, which led to reached. The caller holds mu.
-func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort) {
+// denied counts a connection that the kernel denied, which led to reached. The caller holds mu. Of the node, the rules of
+// the kernel are a moment ahead of the snapshot: with again, they are the same.
+func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort, again bool) {
 	view := viewOf(snap, p)
 	allowed, by := d.evaluate(snap, view, p, reached, false)
+	if allowed && view != nil && view.Node != nil && !again {
+		d.wait(pending{Packet: p, again: func(snap *policy.Snapshot) { d.denied(snap, p, reached, true) }})
+		return
+	}
 	if allowed {
 		by = nil // an entry is not known that the kernel has, or the reverse
 	}
@@ -212,6 +223,10 @@ func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.Ad
 // other policy does. The caller holds mu.
 func (d *Denials) passed(snap *policy.Snapshot, packets []pending) {
 	for _, p := range packets {
+		if p.again != nil {
+			p.again(snap)
+			continue
+		}
 		view := viewOf(snap, p.Packet)
 		if allowed, _ := d.evaluate(snap, view, p.Packet, p.reached, false); !allowed {
 			continue
@@ -263,8 +278,8 @@ func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, reached netip.
 		}
 	}
 	f.Names, f.Reason = d.explain(view, at, by)
-	if by != nil && (by.Tier != policy.Namespace || by.Action == policy.Deny) {
-		f.Reason, f.Rule = audit.ReasonRule, by
+	if ofNode := view != nil && view.Node != nil; ofNode || by != nil && (by.Tier != policy.Namespace || by.Action == policy.Deny) {
+		f.Reason, f.Rule = audit.ReasonRule, by // nil of the node: it is gone since
 	} else if at.verdict == audit.WouldAllow {
 		at.verdict = audit.Denied
 		_, f.Reason = d.explain(view, at, nil)
@@ -318,7 +333,9 @@ func (d *Denials) Totals() []Total {
 		}
 		add(Total{Direction: audit.Egress, Verdict: v, Reason: audit.ReasonRule, Tier: policy.Baseline})
 	}
-	add(Total{Direction: audit.Ingress, Verdict: audit.Denied, Reason: audit.ReasonRule, Tier: policy.Admin})
+	for v := audit.Denied; v <= audit.WouldAllow; v++ {
+		add(Total{Direction: audit.Ingress, Verdict: v, Reason: audit.ReasonRule, Tier: policy.Admin})
+	}
 	add(Total{Direction: audit.Ingress, Verdict: audit.Denied, Reason: audit.ReasonIsolated})
 	add(Total{Direction: audit.Ingress, Verdict: audit.Denied, Reason: audit.ReasonRule, Tier: policy.Baseline})
 	return out

@@ -19,9 +19,11 @@ type pending struct {
 	// reached is the actual destination, or the dialled one until that is known.
 	reached netip.AddrPort
 	looks   int // for that
+	// again judges a packet that the kernel denied, nil of an audited one.
+	again func(*policy.Snapshot)
 }
 
-// due takes the audited packets that arrived before a time out of the waiting ones.
+// due takes the packets that arrived before a time out of the waiting ones.
 func (d *Denials) due(until time.Time) []pending {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -39,7 +41,7 @@ func (d *Denials) due(until time.Time) []pending {
 func (d *Denials) lookUp(snap *policy.Snapshot, due []pending, most int) (known, missing []pending) {
 	for _, p := range due {
 		p.reached = p.Destination
-		if d.o.Reached != nil && p.SourcePort != 0 && d.matters(snap, p.Packet) {
+		if p.again == nil && d.o.Reached != nil && p.SourcePort != 0 && d.matters(snap, p.Packet) {
 			at, found := d.o.Reached(p.Protocol, netip.AddrPortFrom(p.Source, p.SourcePort), p.Destination)
 			if found {
 				p.reached = at

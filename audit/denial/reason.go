@@ -32,7 +32,7 @@ func (d *Denials) evaluate(snap *policy.Snapshot, v *policy.View, p nflog.Packet
 	dns := f.Dialled.Port() == dnsPort && (f.Protocol == policy.UDP || f.Protocol == policy.TCP)
 	f.Implied = dns && d.o.Resolves(f.Dialled)
 	f.ByName = !d.led(p, reached)
-	if v.Node != nil && p.Prefix == nflog.PrefixDenied { // one that begins may be translated to another interface
+	if v.Node != nil && (p.Prefix == nflog.PrefixDenied || reached == p.Destination) { // one that begins may be translated to another interface
 		f.Out = interfaceName(p.Out)
 	}
 	d.enter(&f, v, p.Time)
@@ -188,7 +188,7 @@ func cover(v *policy.View, at key, decides *policy.Rule, n fqdn.Name) (best *pol
 // key identifies a flow.
 type key struct {
 	pod      policy.PodRef
-	source   netip.Addr // of connections to the pod
+	source   netip.Addr // of connections to the pod or the node, and of what the node forwards
 	dialled  netip.AddrPort
 	protocol policy.Protocol
 	verdict  audit.FlowVerdict

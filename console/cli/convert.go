@@ -29,6 +29,7 @@ NodeNetworkPolicies; those of Calico need the HostEndpoints in any of the files.
   k8s.ovn.org/v1                                  EgressFirewall
   networking.istio.io/v1, v1beta1, v1alpha3       ServiceEntry
 
+  note      is to be known beside the policies
   changed   is written differently, with the same meaning
   dropped   is left out, and allowed nothing that needs a rule
   narrower  allows less

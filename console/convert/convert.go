@@ -14,6 +14,7 @@ type Grade string
 
 // The grades. Wider and Failed need a person.
 const (
+	Noted    Grade = "note"     // is to be known beside the policies
 	Changed  Grade = "changed"  // is written otherwise, with the same meaning
 	Dropped  Grade = "dropped"  // is left out, and has no effect on what is allowed
 	Narrower Grade = "narrower" // allows less than before
@@ -52,7 +53,8 @@ type Result struct {
 	objects  []*object       // what was added
 
 	hosts     []calicoHost // of Calico
-	failsafes bool         // they are in the notes
+	failsafes bool         // they are in the notes, as is safeguard
+	safeguard bool
 }
 
 // Certain tells whether every object was converted, and no policy allows more than before.

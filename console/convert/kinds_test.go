@@ -238,7 +238,7 @@ func TestDocumentedKinds(t *testing.T) {
 				t.Errorf("%s does not list %s with %s", file, key, s.versions)
 			}
 		}
-		for _, grade := range []Grade{Changed, Dropped, Narrower, Wider, Failed} {
+		for _, grade := range []Grade{Noted, Changed, Dropped, Narrower, Wider, Failed} {
 			if !strings.Contains(string(text), "  "+string(grade)+" ") && !strings.Contains(string(text), "| `"+string(grade)+"` |") {
 				t.Errorf("%s does not explain %s", file, grade)
 			}

@@ -16,6 +16,10 @@ type nodeSubject struct {
 func (o *object) ofNodes(name string, of nodeSubject, traffic v1alpha1.Traffic, priority int32, ingress, egress []rule) *v1alpha1.NodeNetworkPolicy {
 	p := &v1alpha1.NodeNetworkPolicy{TypeMeta: typeMeta(v1alpha1.NodeKind), ObjectMeta: o.meta(name, "")}
 	p.Spec.NodeSelector, p.Spec.Interfaces, p.Spec.Traffic, p.Spec.Priority = of.selector, of.interfaces, traffic, &priority
+	if !o.r.safeguard {
+		o.r.safeguard = true
+		o.note(Noted, "", "policies for nodes that are converted have no spec.safeguard, which undoes a policy that locks its node out: add it, or write enforcement: Audit first")
+	}
 	for _, r := range ingress {
 		o.failsafes(traffic, r.action)
 		for _, c := range r.cut() {
@@ -50,7 +54,7 @@ func (r *rule) peers() v1alpha1.NodePeers {
 func (o *object) failsafes(traffic v1alpha1.Traffic, action v1alpha1.Action) {
 	if action == v1alpha1.ActionDeny && traffic != v1alpha1.TrafficForwarded && !o.r.failsafes {
 		o.r.failsafes = true
-		o.note(Wider, "", "the failsafes of nodes, such as TCP 22 from every address, stay open: no policy for nodes denies them; namegate status shows the table, and failsafe of the Corefile replaces it")
+		o.note(Noted, "", "the failsafes of nodes, such as TCP 22 from every address, stay open: no policy for nodes denies them; namegate status shows the table, and failsafe of the Corefile replaces it")
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 // clusterRule is a rule of a cluster policy by names.
 func clusterRule(t *testing.T, tier policy.Tier, action policy.Action, id string, ports policy.PortSet, names ...string) *policy.Rule {
 	t.Helper()
-	r := &policy.Rule{Tier: tier, Action: action, Ports: ports, Policy: id, Path: "spec.egress[0]", DNSDenied: policy.NXDomain}
+	r := &policy.Rule{Tier: tier, Action: action, Ports: ports, Policy: id, Path: "spec.egress[0]", Denial: policy.Denial{DNSDenied: policy.NXDomain}}
 	for i, n := range names {
 		p, err := fqdn.ParsePattern(n)
 		fatal.If(t, err)

@@ -57,9 +57,9 @@ func (l *Log) commonFlow(line audit.Line) {
 	}
 }
 
-// node takes a connection of a node that was denied, or would be.
+// node takes a connection of a node that was denied, or would be. No rule for what its processes dial is about others.
 func (l *Log) node(line audit.Line) error {
-	if line.Kind != audit.KindFlow || line.Verdict == audit.WouldAllow.String() {
+	if line.Kind != audit.KindFlow || line.Verdict == audit.WouldAllow.String() || line.Source != nil || line.Traffic != "" && line.Traffic != policy.Local.String() {
 		return nil
 	}
 	if line.Destination == nil {

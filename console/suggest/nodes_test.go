@@ -31,6 +31,8 @@ func TestNodeNeeds(t *testing.T) {
 		nodeLine("n1", "would-deny", `"address":"198.51.100.2","port":80`, "tcp", user, mirror) +
 		nodeLine("n1", "would-deny", `"address":"203.0.113.5","port":123`, "udp", root, others) +
 		nodeLine("n1", "would-deny", `"address":"203.0.113.9"`, "icmp", root, "") +
+		nodeLine("n3", "would-deny", `"address":"192.0.2.7","port":22`, "tcp", `"host":{"ip":"192.0.2.7"}`, `"direction":"ingress","source":{"address":"203.0.113.8"},`) +
+		nodeLine("n3", "would-deny", `"address":"203.0.113.9","port":53`, "udp", root, `"traffic":"Untracked",`) +
 		nodeLine("n1", "would-allow", `"address":"203.0.113.6","port":1`, "udp", root, "") +
 		nodeLine("n1", "denied", `"address":"203.0.113.7","port":1`, "udp", pod, "")
 	n := NewLog()

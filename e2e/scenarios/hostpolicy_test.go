@@ -115,16 +115,17 @@ func TestHostPolicy(t *testing.T) {
 
 // The places of the IPv6-only cluster.
 const (
-	resolver6   = "2001:db8::53"
-	apiServer6  = "2001:db8:1::10"
-	otherNode6  = "2001:db8:1::20"
-	strange6    = "2001:db8:1::99"
-	nodeOut6    = "fd00:77::1"
-	nextHop6    = "fd00:77::2"
-	apiPort     = 6443
-	kubeletPort = 10250
-	inboundPort = 8080
-	nodes6      = "apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {role: edge}}\nspec: {podCIDRs: [\"%s\"]}\nstatus: {addresses: [{type: InternalIP, address: \"%s\"}]}\n"
+	resolver6    = "2001:db8::53"
+	apiServer6   = "2001:db8:1::10"
+	otherNode6   = "2001:db8:1::20"
+	strange6     = "2001:db8:1::99"
+	nodeOut6     = "fd00:77::1"
+	nextHop6     = "fd00:77::2"
+	apiPort      = 6443
+	kubeletPort  = 10250
+	inboundPort  = 8080
+	nodes6       = "apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {role: edge}}\nspec: {podCIDRs: [\"%s\"]}\nstatus: {addresses: [{type: InternalIP, address: \"%s\"}]}\n"
+	apiEndpoint6 = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {namespace: default, name: kubernetes, labels: {kubernetes.io/service-name: kubernetes}}\naddressType: IPv6\nendpoints: [{addresses: [\"%s\"]}]\nports: [{name: https, port: %d}]\n"
 )
 
 // node6 is a stage whose node has no IPv4, and whose agent reads policies from an API server.
@@ -151,6 +152,7 @@ func newNode6(t *testing.T, kind nodeKind) *node6 {
 	n.api = serveAPI(t, n.World, hostPort(apiServer6, apiPort))
 	n.api.set(t, "nodes", fmt.Sprintf(nodes6, "n1", "fd00:1::/64", nodeOut6), fmt.Sprintf(nodes6, "n2", "fd00:2::/64", otherNode6))
 	n.api.set(t, "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: a}\nspec: {nodeName: n1, containers: []}\nstatus: {phase: Running, podIPs: [{ip: \"%s\"}]}\n", n.pod.Addr6))
+	n.api.set(t, "endpointslices", fmt.Sprintf(apiEndpoint6, apiServer6, apiPort))
 	n.api.set(t, "nodenetworkpolicies", nodeNames)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "kubeconfig")

@@ -41,6 +41,8 @@ type Subject struct {
 	// Confirmed are the tiers of the node without the rules of policies that wait for
 	// confirmation, nil if none waits.
 	Confirmed *Tiers
+	// Would are tiers of the node that deny what its Audit policies would deny, nil for none.
+	Would *Tiers
 	// Entries are the rules of tiers, sorted, for which addresses may be granted to it.
 	Entries []policy.RuleID
 	// Views are the views in force that isolate the subject: between two snapshots both.
@@ -78,7 +80,7 @@ func (s *Subject) SameRules(o *Subject) bool {
 // grants, and needs nothing in the tables before it is in force. Entries are of Tiers.
 func (s Subjects) SameButNames(o Subjects) bool {
 	return maps.EqualFunc(s, o, func(a, b *Subject) bool {
-		return a.SameRules(b) && a.Tiers.Same(b.Tiers) && a.Ingress.Same(b.Ingress) && a.Confirmed.Same(b.Confirmed) &&
+		return a.SameRules(b) && a.Tiers.Same(b.Tiers) && a.Ingress.Same(b.Ingress) && a.Confirmed.Same(b.Confirmed) && a.Would.Same(b.Would) &&
 			a.Peers.Within(b.Peers) && b.Peers.Within(a.Peers) &&
 			a.Staged == b.Staged && a.Audited == b.Audited && a.Node == b.Node && a.Drop == b.Drop && a.Intercept == b.Intercept
 	})

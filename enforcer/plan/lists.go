@@ -103,15 +103,22 @@ func (m Lists) ingressOf(in *policy.Ingress) *dataplane.Tiers {
 	return k.tiers
 }
 
-// nodeOf returns rules of the node, nil if none is in force.
-func (m Lists) nodeOf(n *policy.Node, rules *policy.TrafficRules) *dataplane.Tiers {
+// nodeOf returns rules of the node, nil if none is in force. With would they are those of wouldDeny.
+func (m Lists) nodeOf(n *policy.Node, rules *policy.TrafficRules, would bool) *dataplane.Tiers {
 	if rules == nil {
 		return nil
 	}
-	audited := func(r *policy.Rule) bool { return r.Audit }
 	var lists []dataplane.NodeList
 	add := func(traffic policy.Traffic, ingress bool, rules []*policy.Rule) {
-		for rules = slices.DeleteFunc(slices.Clone(rules), audited); len(rules) > 0; {
+		switch {
+		case !would:
+			rules = slices.DeleteFunc(slices.Clone(rules), func(r *policy.Rule) bool { return r.Audit })
+		case traffic == policy.Local && !ingress: // the kernel has no addresses of names that they accept
+			return
+		default:
+			rules = wouldDeny(rules)
+		}
+		for len(rules) > 0 {
 			end := slices.IndexFunc(rules, func(r *policy.Rule) bool { return !slices.Equal(r.On(n), rules[0].On(n)) })
 			if end < 0 {
 				end = len(rules)
@@ -129,11 +136,31 @@ func (m Lists) nodeOf(n *policy.Node, rules *policy.TrafficRules) *dataplane.Tie
 	}
 	var listed []policy.Peer
 	for _, r := range rules.Listing() {
-		if !r.Audit && !r.Broken {
+		if (would || !r.Audit) && !r.Broken {
 			listed = append(listed, r.Peer)
 		}
 	}
 	return dataplane.NewNode(listed, lists...)
+}
+
+// wouldDeny returns rules that deny what those of Audit policies would deny first, nil if there are none. They accept what
+// the others decide.
+func wouldDeny(rules []*policy.Rule) (out []*policy.Rule) {
+	last := 0
+	for _, r := range rules {
+		switch is := *r; {
+		case !r.Audit && r.Broken && r.Action == policy.Deny:
+			is.Broken, is.Peer, is.Ports = false, policy.Peer{}, policy.AnyPort
+			fallthrough
+		case !r.Audit:
+			is.Action = policy.Accept
+			r = &is
+		case r.Action == policy.Deny:
+			last = len(out) + 1
+		}
+		out = append(out, r)
+	}
+	return out[:last]
 }
 
 // tierRules makes the rules of one tier.

@@ -26,11 +26,17 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 	for _, v := range s.Views {
 		if v.Node != nil {
 			p := &dataplane.Subject{Pod: v.Pod.PodRef, Snapshot: s, Audited: v.WouldDeny()}
-			if p.Tiers = lists.nodeOf(v.Node, v.Traffic); p.Tiers != nil {
-				p.Node, p.Entries, p.Views = v.Node, p.Tiers.Entries, []*policy.View{v}
-				if p.Confirmed = lists.nodeOf(v.Node, v.Confirmed); v.Confirmed != nil && p.Confirmed == nil {
+			if p.Tiers = lists.nodeOf(v.Node, v.Traffic, false); p.Tiers != nil {
+				p.Entries, p.Views = p.Tiers.Entries, []*policy.View{v}
+				if p.Confirmed = lists.nodeOf(v.Node, v.Confirmed, false); v.Confirmed != nil && p.Confirmed == nil {
 					p.Confirmed = &dataplane.Tiers{}
 				}
+			}
+			if p.Would = NewLists().nodeOf(v.Node, v.Traffic, true); p.Would != nil && p.Tiers == nil {
+				p.Tiers = &dataplane.Tiers{}
+			}
+			if p.Tiers != nil {
+				p.Node = v.Node
 			}
 			if p.Tiers != nil || p.Audited {
 				out[p.Pod] = p

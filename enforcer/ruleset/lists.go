@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -89,7 +90,7 @@ func union(name string, kind policy.PeerKind, a, b *policy.PeerSet) layout.PeerS
 		return out
 	}
 	out.Addrs, out.Ports = slices.Concat(out.Addrs, more.Addrs), slices.Concat(out.Ports, more.Ports)
-	out.Networks = layout.Disjoint(slices.Concat(out.Networks, more.Networks))
+	out.Networks = lists.Disjoint(slices.Concat(out.Networks, more.Networks))
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -20,7 +21,7 @@ func TestLostNetworks(t *testing.T) {
 		for range r.IntN(6) {
 			out = append(out, netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(16))}), 28+r.IntN(5)).Masked())
 		}
-		return layout.Disjoint(out)
+		return lists.Disjoint(out)
 	}
 	has := func(networks []netip.Prefix, a netip.Addr) bool {
 		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })

@@ -28,6 +28,11 @@ func addNode(s *layout.State, in *Input) {
 			s.Node.Confirmed, sets = &confirmed, append(sets, of...)
 			s.Node.ID += " confirmed " + p.Confirmed.ID
 		}
+		if p.Would != nil {
+			audited, of := nodeRules(in, p.Node, p.Would, "audited-")
+			s.Node.Audited, sets = &audited, append(sets, of...)
+			s.Node.ID += " audited " + p.Would.ID
+		}
 		s.Node.ID += " in"
 		for _, f := range rules.In {
 			s.Node.ID += " " + f.Peers
@@ -36,7 +41,11 @@ func addNode(s *layout.State, in *Input) {
 		for _, f := range rules.Out {
 			s.Node.ID += " " + f.Peers
 		}
-		for _, peer := range p.Tiers.Peers {
+		peers := p.Tiers.Peers
+		if p.Would != nil {
+			peers = slices.Concat(peers, p.Would.Peers)
+		}
+		for _, peer := range peers {
 			sets = append(sets, PeerSet(dataplane.PeersName(peer), peer.Kind, in.tierMembers(peer)))
 		}
 		for _, set := range sets { // subjects may ask for the same

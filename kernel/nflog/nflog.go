@@ -30,6 +30,8 @@ const (
 	// PrefixNode is of packets that rules of the node deny, but for what its sockets send. The traffic, as
 	// policy.Traffic writes it, and ingress or egress follow.
 	PrefixNode = "namegate node "
+	// PrefixNodeAudited is of packets that Audit policies of the node would deny, in the same way.
+	PrefixNodeAudited = "namegate node-audited "
 	// PrefixAudited is of packets that begin a connection of an audited pod.
 	PrefixAudited = "namegate audited "
 )

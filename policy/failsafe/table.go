@@ -27,10 +27,12 @@ type Config struct {
 	Rows []policy.Failsafe
 }
 
-// has tells whether a row of the Corefile for what leaves names a port: one of every protocol may be for
+// has tells whether a row of the Corefile for what leaves, or what arrives, names a port: one of every protocol may be for
 // anything.
-func (c *Config) has(p policy.Protocol, port uint16) bool {
-	return slices.ContainsFunc(c.Rows, func(f policy.Failsafe) bool { return f.Out && f.Ports != nil && f.HasPort(p, port) })
+func (c *Config) has(d direction, p policy.Protocol, port uint16) bool {
+	return slices.ContainsFunc(c.Rows, func(f policy.Failsafe) bool {
+		return (d == outward && f.Out || d == inward && f.In) && f.Ports != nil && f.HasPort(p, port)
+	})
 }
 
 // Inputs are what the rows are made of.
@@ -75,14 +77,19 @@ func (in *Inputs) fill(t *table) (missing string) {
 	for _, a := range c.APIServers.Endpoints {
 		control = append(control, a.Addr())
 	}
-	t.add("API server to the kubelet", inward, singles(control...), port(policy.TCP, 10250))
+	t.add("API server to the kubelet", inward, singles(control...), port(policy.TCP, kubelet))
+	if inCluster := in.APIServer != ""; inCluster && len(c.Nodes)+len(in.Config.Nodes) == 0 {
+		absent = append(absent, "no Node of the cluster has an address in its status; write `failsafe nodes NETWORK` with the addresses of the nodes in the Corefile")
+	} else if inCluster && len(control) == 0 && !in.Config.has(inward, policy.TCP, kubelet) {
+		absent = append(absent, fmt.Sprintf("the Service kubernetes has no endpoints; write `failsafe in NETWORK TCP %d` with the addresses of the API server in the Corefile", kubelet))
+	}
 	t.servers("resolvers", in.resolvers(), policy.UDP, policy.TCP)
 	t.add("time", outward, everywhere, port(policy.UDP, 123))
 	if c.Own != nil && isCloud(c.Own.ProviderID) {
 		t.add("instance metadata", outward, singles(metadata...), port(policy.TCP, 80))
 	}
 	t.rows = slices.DeleteFunc(t.rows, func(f policy.Failsafe) bool { return len(f.Networks) == 0 })
-	if len(in.Resolvers) == 0 && !in.Config.has(policy.UDP, dns) {
+	if len(in.Resolvers) == 0 && !in.Config.has(outward, policy.UDP, dns) {
 		absent = append(absent, "the resolvers of the host are not known: /etc/resolv.conf lists none, or a resolver on the loopback interface, whose own resolvers are not known; "+
 			"write `failsafe out ADDRESS UDP 53` and `failsafe out ADDRESS TCP 53` with their addresses in the Corefile")
 	}
@@ -145,7 +152,7 @@ func (in *Inputs) apiServers() (servers []netip.AddrPort, absent []string) {
 	number, _ := strconv.ParseUint(in.APIServer[i+1:], 10, 16)
 	if a, err := netip.ParseAddr(host); err == nil {
 		servers = append(servers, netip.AddrPortFrom(a, uint16(number)))
-	} else if !in.Config.has(policy.TCP, uint16(number)) {
+	} else if !in.Config.has(outward, policy.TCP, uint16(number)) {
 		absent = append(absent, fmt.Sprintf("the agent reaches the API server by the name %s, and failsafes have addresses alone; write `failsafe out ADDRESS TCP %d` with its addresses in the Corefile", host, number))
 	}
 	return servers, absent
@@ -170,15 +177,16 @@ const (
 	dns = 53
 	// apiServerPort is the API server's port by default (--secure-port).
 	apiServerPort = 6443
+	kubelet       = 10250
 )
 
 // nodePorts are the ports that nodes need of each other.
 func nodePorts(apiServers []netip.AddrPort) (ports []policy.PortRange) {
 	tcp := []policy.PortRange{
-		port(policy.TCP, 179),                           // BGP
-		{Protocol: policy.TCP, First: 2379, Last: 2380}, // etcd
-		port(policy.TCP, apiServerPort),                 // API server
-		port(policy.TCP, 9345), port(policy.TCP, 10250), // RKE2's supervisor, kubelet
+		port(policy.TCP, 179),                             // BGP
+		{Protocol: policy.TCP, First: 2379, Last: 2380},   // etcd
+		port(policy.TCP, apiServerPort),                   // API server
+		port(policy.TCP, 9345), port(policy.TCP, kubelet), // RKE2's supervisor, kubelet
 	}
 	for _, s := range apiServers {
 		tcp = append(tcp, port(policy.TCP, s.Port()))

@@ -164,6 +164,17 @@ func TestMissing(t *testing.T) {
 		"a name, another port": {func(in *Inputs) {
 			in.APIServer, in.Config.Rows = "api.test:8443", []policy.Failsafe{row(policy.TCP, 6443, 6443)}
 		}, "by the name api.test"},
+		"no address of a Node":       {func(in *Inputs) { in.Cluster.Nodes, in.Config.Nodes = nil, nil }, "no Node of the cluster has an address in its status; write `failsafe nodes NETWORK`"},
+		"no address of another Node": {func(in *Inputs) { in.Cluster.Nodes = nil }, ""},
+		"no endpoint":                {func(in *Inputs) { in.Cluster.APIServers.Endpoints = nil }, "write `failsafe in NETWORK TCP 10250`"},
+		"no endpoint, to the kubelet": {func(in *Inputs) {
+			in.Cluster.APIServers.Endpoints, in.Config.Rows = nil, []policy.Failsafe{row(policy.TCP, 10250, 10250)}
+		}, "write `failsafe in NETWORK TCP 10250`"},
+		"no endpoint, from it": {func(in *Inputs) {
+			from := row(policy.TCP, 10250, 10250)
+			from.In, from.Out = true, false
+			in.Cluster.APIServers.Endpoints, in.Config.Rows = nil, []policy.Failsafe{from}
+		}, ""},
 		"IPv6": {func(in *Inputs) { in.APIServer = "[2001:db8::9]:6443" }, ""},
 	} {
 		in := full()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
@@ -164,11 +165,11 @@ func (in *interpreter) hasEntry(set string, p packet) bool {
 }
 
 func (in *interpreter) reaches(t *testing.T, set string, p packet) bool {
-	if set == networksSet+timed.Suffix(p.reached) {
+	if set == lists.NetworksSet+timed.Suffix(p.reached) {
 		return slices.ContainsFunc(in.o.networks, func(n netip.Prefix) bool { return n.Contains(p.reached) })
 	}
 	for _, s := range in.o.peers {
-		if set == peersPrefix+s.Name+"-"+timed.Suffix(p.reached) {
+		if set == lists.PeersPrefix+s.Name+"-"+timed.Suffix(p.reached) {
 			return in.member(s, p)
 		}
 	}
@@ -242,7 +243,7 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 					a := smallAddr(rnd)
 					p.Networks = append(p.Networks, netip.PrefixFrom(a, bits(a)).Masked())
 				}
-				p.Networks = Disjoint(p.Networks)
+				p.Networks = lists.Disjoint(p.Networks)
 				w.peers[name] = p
 			case kind < 8:
 				r.Entries = name

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 )
 
 // Connections of DNS over TCP are translated packet by packet like UDP queries, before other programs
@@ -46,22 +48,22 @@ const (
 
 // flowChains lead segments to port 53 from the chain dnstcp.
 func (l *builder) flowChains() {
-	l.chain("dnsfull", "notes and drops a connection without room", append(each("%[2]s saddr @known%[1]s update @"+flowlessSet+"%[1]s { %[2]s saddr }"), "drop")...)
-	l.chain("dnsflow", "adds or renews a connection of DNS over TCP", append(each("update @"+flowsSet+"%[1]s { "+flow+" } return"), "goto dnsfull")...)
+	l.chain("dnsfull", "notes and drops a connection without room", append(lists.Each("%[2]s saddr @known%[1]s update @"+flowlessSet+"%[1]s { %[2]s saddr }"), "drop")...)
+	l.chain("dnsflow", "adds or renews a connection of DNS over TCP", append(lists.Each("update @"+flowsSet+"%[1]s { "+flow+" } return"), "goto dnsfull")...)
 	// Sources that are no known pods' could be made up without end: they have one share.
-	l.chain("dnsshare", "bounds the connections of a pod", append(each(
+	l.chain("dnsshare", "bounds the connections of a pod", append(lists.Each(
 		"%[2]s saddr @known%[1]s update @"+flowSharesSet+"%[1]s { %[2]s saddr "+flowLimit+" } goto dnsfull",
 		"%[2]s saddr != @known%[1]s update @"+flowSharesSet+"%[1]s { %[4]s "+flowLimit+" } goto dnsfull"), "goto dnsflow")...)
 	// Both begin at the serving address of this agent, and end at the resolver unless there is a flow.
 	l.chain("dnsfollow", "finds the agent of an open connection", eachServer("%[2]s saddr . tcp sport . %[2]s daddr @"+flowsSet+"%[1]s return")...)
 	l.chain("dnsforget", "ends the record of an old connection", eachServer("delete @"+flowsSet+"%[1]s { "+flow+" }")...)
-	l.chain("dnssyn", "leads a new connection to the agent", slices.Concat([]string{"jump bypass"}, leads("tcp", toServer+"goto dnsshare"), each(toServer+"goto dnsforget"))...)
-	l.chain("dnstcp", "DNS over TCP", append([]string{opening + "goto dnssyn"}, each(toServer+"goto dnsfollow")...)...)
+	l.chain("dnssyn", "leads a new connection to the agent", slices.Concat([]string{"jump bypass"}, leads("tcp", toServer+"goto dnsshare"), lists.Each(toServer+"goto dnsforget"))...)
+	l.chain("dnstcp", "DNS over TCP", append([]string{opening + "goto dnssyn"}, lists.Each(toServer+"goto dnsfollow")...)...)
 }
 
 // leads are the rules about the packets that are led to the agent, with what to do.
 func leads(protocol, do string) []string {
-	return each(
+	return lists.Each(
 		protocol+" dport @alive %[2]s saddr @intercepted%[1]s "+do,
 		protocol+" dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s "+do,
 		protocol+` dport @alive iifname != "lo" `+unknown+" "+do)
@@ -69,11 +71,11 @@ func leads(protocol, do string) []string {
 
 // eachServer are rules that apply one to the serving address of each agent in turn.
 func eachServer(rule string) []string {
-	out := each(rule)
+	out := lists.Each(rule)
 	for range formers {
-		out = slices.Concat(out, each("%[2]s daddr set %[2]s daddr map @"+formerMap+"%[1]s"), each(rule))
+		out = slices.Concat(out, lists.Each("%[2]s daddr set %[2]s daddr map @"+formerMap+"%[1]s"), lists.Each(rule))
 	}
-	return append(out, each("%[2]s daddr set %[2]s daddr map @giveback%[1]s", "%[2]s daddr set %[2]s daddr map @"+nodeGiveBackMap+"%[1]s")...)
+	return append(out, lists.Each("%[2]s daddr set %[2]s daddr map @giveback%[1]s", "%[2]s daddr set %[2]s daddr map @"+nodeGiveBackMap+"%[1]s")...)
 }
 
 // formers adds the elements that lead from the serving addresses of resolvers to those of earlier agents.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/nft/wire"
@@ -104,7 +105,7 @@ func (k InForce) DecidedNamespace(ctx context.Context) (bool, error) {
 // IgnoreCandidates tells whether the tables decide the Namespace tier alone.
 func (k InForce) IgnoreCandidates(ctx context.Context) (bool, error) {
 	chains, sets, err := k.Tables.Objects(ctx, Inet)
-	return sets[podsMap+families[0].suffix] && !chains[candidatesChain], err
+	return sets[podsMap+lists.Families[0].Suffix] && !chains[candidatesChain], err
 }
 
 // GrantSets returns the names of the sets of grants, sorted.
@@ -112,7 +113,7 @@ func (k InForce) GrantSets(ctx context.Context) (out []string, err error) {
 	_, sets, err := k.Tables.Objects(ctx, Inet)
 	for set := range sets {
 		name, is := strings.CutPrefix(set, timed.GrantsPrefix)
-		if name, ofFamily := strings.CutSuffix(name, "-"+families[0].suffix); is && ofFamily {
+		if name, ofFamily := strings.CutSuffix(name, "-"+lists.Families[0].Suffix); is && ofFamily {
 			out = append(out, name)
 		}
 	}
@@ -179,20 +180,20 @@ func (k InForce) ReadPeers(ctx context.Context, sets []PeerSet) ([]PeerSet, erro
 	var out []PeerSet
 	for _, p := range sets {
 		found := PeerSet{Name: p.Name, Kind: p.Kind}
-		all, err := k.Tables.Elements(ctx, Inet, p.sets()...)
+		all, err := k.Tables.Elements(ctx, Inet, peerSets(&p)...)
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range all {
-			found.read(e.Key)
+			readMember(&found, e.Key)
 		}
 		out = append(out, found)
 	}
 	return out, nil
 }
 
-// read adds a member in words of nft.
-func (p *PeerSet) read(key []string) {
+// readMember adds a member in words of nft.
+func readMember(p *PeerSet, key []string) {
 	switch p.Kind {
 	case policy.PeerNetworks:
 		if r, ok := wire.ParseRange(key[0]); ok {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/kernel/nft"
 )
@@ -25,7 +26,7 @@ const (
 )
 
 // ingressWords are of rules for ingress. The standards' policies deny without an answer.
-var ingressWords = &words{verdicts: [...]string{Accept: "goto admitingress", Reject: "goto denyingress", Drop: "goto denyingress"}, subjectWord: sourceWord, peerWord: sourceWord}
+var ingressWords = &lists.Words{Verdicts: [...]string{Accept: "goto admitingress", Reject: "goto denyingress", Drop: "goto denyingress"}, Subject: lists.Source, Peer: lists.Source}
 
 // unadmittedReply matches a reply of a connection without an admission.
 func unadmittedReply(bits Bits) string {
@@ -47,15 +48,15 @@ func deniedRules(bits Bits) []string {
 // ingressChains judge packets to subjects of State.Ingress.
 func (l *builder) ingressChains(bits Bits) {
 	l.chain("tellingress", "logs a packet that rules for ingress deny", "limit rate "+logLimit+" "+logRule(nflog.PrefixIngress))
-	l.chain("denyingress", "denies a packet to a subject", append(deniedRules(bits), append(each(
+	l.chain("denyingress", "denies a packet to a subject", append(deniedRules(bits), append(lists.Each(
 		"%[2]s daddr @"+ingressSet+"%[1]s update @"+loggedIngressSet+"%[1]s { %[2]s daddr "+podLogLimit+" } jump tellingress"), "drop")...)...)
 	icmp := "ct state related meta l4proto { icmp, ipv6-icmp } "
 	l.chain("judgeingress", "judges a packet to a subject", slices.Concat([]string{
 		"ct direction reply return",
 		icmp + has("ct mark", bits.Admitted) + " return",
 		icmp + "counter name " + deniedCounter + " drop",
-	}, onLink, []string{"ct state invalid goto denyingress"}, each("%[2]s daddr vmap @"+ingressMap+"%[1]s"), []string{"goto denyingress"})...)
-	l.chain("forwardingress", "judges forwarded packets to and from subjects", append([]string{"ct state established " + has("ct mark", bits.Admitted) + " return"}, each(
+	}, onLink, []string{"ct state invalid goto denyingress"}, lists.Each("%[2]s daddr vmap @"+ingressMap+"%[1]s"), []string{"goto denyingress"})...)
+	l.chain("forwardingress", "judges forwarded packets to and from subjects", append([]string{"ct state established " + has("ct mark", bits.Admitted) + " return"}, lists.Each(
 		"%[2]s daddr @"+ingressSet+"%[1]s jump judgeingress",
 		// The client asks again, and is judged: an answer would end its connection.
 		"%[2]s saddr @"+ingressSet+"%[1]s "+unadmittedReply(bits)+" drop")...)...)
@@ -70,20 +71,20 @@ func (d *dispatch) ingressHook(some bool) {
 
 // toSubjects makes the chains of rules for ingress, and returns the one that subjects are led to.
 func (d *dispatch) toSubjects(t *Tiers) string {
-	list := func(rules []*TierRule, pass string) []*item {
-		return d.walk(walkKey{words: ingressWords, pass: pass}).list(rules)
+	list := func(rules []*TierRule, pass string) []*lists.Item {
+		return d.List(ingressWords, rules, pass)
 	}
-	var rest []*item
+	var rest []*lists.Item
 	if t.Namespace {
 		// What a pod sends to itself, by a Service.
-		rest = append([]*item{newItem("goto admitingress", each("%[2]s saddr . %[2]s daddr @own%[1]s ")...)}, list(t.Accepts, "goto denyingress")...)
+		rest = append([]*lists.Item{lists.NewItem("goto admitingress", lists.Each("%[2]s saddr . %[2]s daddr @own%[1]s ")...)}, list(t.Accepts, "goto denyingress")...)
 	} else {
 		rest = list(t.Baseline, "goto admitingress")
 	}
 	if len(t.Admin) == 0 {
-		return d.chain(ingressPrefix, rest...)
+		return d.Chain(ingressPrefix, rest...)
 	}
-	return d.chain(ingressPrefix, list(t.Admin, "goto "+d.chain(ingressPrefix, rest...))...)
+	return d.Chain(ingressPrefix, list(t.Admin, "goto "+d.Chain(ingressPrefix, rest...))...)
 }
 
 // bridgedIngress lets to a bridge port of a subject what goes to its own addresses, which other tables judge, and what
@@ -96,4 +97,4 @@ var bridgedIngress = slices.Concat([]string{
 	"icmpv6 type " + listenerTypes + " return",
 	"icmpv6 type { 130, 134 } return", // of queriers and routers
 	"udp dport { 67, 68, 546, 547 } return",
-}, each("oifname . %[2]s daddr @home%[1]s return"), []string{"drop"})
+}, lists.Each("oifname . %[2]s daddr @home%[1]s return"), []string{"drop"})

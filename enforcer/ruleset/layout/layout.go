@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nft"
 )
 
@@ -41,7 +42,15 @@ const (
 	beforeNATPriority = "-149" // before the DNAT of others, behind conntrack and mangle
 	arrivingPriority  = "-12"  // both before the verdict about pods
 	leavingPriority   = "-11"
-	bridgePriority    = "-300"
+	// The first of the nat type: behind one that translates the source the kernel asks none.
+	translatedPriority = "-199"
+
+	// Of Audit policies for the node: what it forwards and gets is asked before the verdict, which ends Bits.Accepted.
+	auditPriority          = "-13"
+	beforeNATAuditPriority = "-148"
+	untrackedAuditPriority = "-298"
+
+	bridgePriority = "-300"
 )
 
 // The ICMPv6 types that conntrack never tracks and that a host must send for its
@@ -70,13 +79,6 @@ var onLink = []string{
 	"ct state untracked ip6 daddr ff00::/8 icmpv6 type " + listenerTypes + " return",
 }
 
-type family struct {
-	suffix, ip, addr, dnat string
-	node, loopback         string // nodeSubject, and its value
-}
-
-var families = []family{{"4", "ip", "ipv4_addr", "ip", "ip saddr & 0.0.0.0 ^ 127.0.0.1", "127.0.0.1"}, {"6", "ip6", "ipv6_addr", "ip6", "ip6 saddr & :: ^ ::1", "::1"}}
-
 // builder collects the chains of a table.
 type builder struct{ nft.Layout }
 
@@ -85,18 +87,6 @@ func (l *builder) chain(name, comment string, rules ...string) { l.base(name, co
 // base adds a chain that the kernel asks.
 func (l *builder) base(name, comment string, hook *nft.Hook, rules ...string) {
 	l.Chains = append(l.Chains, nft.NewChain(name, comment, hook, rules...))
-}
-
-// each renders rules once for each family; %[1]s is the set suffix, %[2]s the
-// protocol word, %[3]s the family word of dnat, %[4]s the word for the node.
-func each(templates ...string) []string {
-	var out []string
-	for _, f := range families {
-		for _, t := range templates {
-			out = append(out, fmt.Sprintf(t+"%.0[1]s%.0[2]s%.0[3]s%.0[4]s", f.suffix, f.ip, f.dnat, f.node))
-		}
-	}
-	return out
 }
 
 // Most packets are no queries: these rules come before each lookup in a set.
@@ -116,23 +106,23 @@ func inetLayout(m Mode) *nft.Layout {
 		mark = fmt.Sprintf("meta mark set meta mark | %#x ", m.Admitted)
 	}
 	l.chain("home", "drops packets with an address that is not at home where they come from", append(
-		each("iifname . %[2]s saddr @home%[1]s "+mark+"return", "%[2]s saddr @homed%[1]s drop"),
+		lists.Each("iifname . %[2]s saddr @home%[1]s "+mark+"return", "%[2]s saddr @homed%[1]s drop"),
 		append(append([]string{"iifname != @" + boundSet + " return"}, unforwarded...), "drop")...)...)
-	l.chain("bypass", "notes pods that ask an address behind a resolver", each(bypassRule)...)
+	l.chain("bypass", "notes pods that ask an address behind a resolver", lists.Each(bypassRule)...)
 	l.flowChains()
-	l.base("prerouting", "home check and interception of DNS", &nft.Hook{Type: "filter", Hook: "prerouting", Priority: interceptPriority}, append([]string{"jump home", "tcp dport " + dnsPort + " goto dnstcp", notUDP, noQuery, "jump bypass"}, append(each(
+	l.base("prerouting", "home check and interception of DNS", &nft.Hook{Type: "filter", Hook: "prerouting", Priority: interceptPriority}, append([]string{"jump home", "tcp dport " + dnsPort + " goto dnstcp", notUDP, noQuery, "jump bypass"}, append(lists.Each(
 		fmt.Sprintf("udp sport %d", ProbePort)+" %[2]s saddr @selected%[1]s update @"+probedSet+"%[1]s { %[2]s saddr }"),
 		leads("udp", toServer)...)...)...)
-	l.chain("watch", "logs a new connection of an audited pod", watchRules()...)
+	l.chain("watch", "logs a new connection of an audited subject", watchRules()...)
 	l.chain("dialled", "passes over what was logged lately", dialledRules()...)
 	// The kernel asks a chain of this type about the first packet of a connection alone.
-	l.base("dial", "audit log and fallback of the endpoint", &nft.Hook{Type: "nat", Hook: "prerouting", Priority: dialPriority}, slices.Concat(auditedRules(), []string{"meta l4proto != { tcp, udp } return", "th dport != " + dnsPort + " return"}, each(
+	l.base("dial", "audit log and fallback of the endpoint", &nft.Hook{Type: "nat", Hook: "prerouting", Priority: dialPriority}, slices.Concat(auditedRules(), []string{"meta l4proto != { tcp, udp } return", "th dport != " + dnsPort + " return"}, lists.Each(
 		"meta l4proto { tcp, udp } %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s"))...)
 	// The agent asks its own serving addresses too: for pods only what leaves is given back, for the
 	// node what does not come to a serving address.
 	l.base("giveback", "gives replies of the agent the source that was dialled", &nft.Hook{Type: "filter", Hook: "output", Priority: giveBackPriority}, slices.Concat([]string{"th sport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return"},
-		each(answered), each(`oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`),
-		each("%[2]s daddr != @"+nodeServingSet+"%[1]s %[2]s saddr set %[2]s saddr map @"+nodeGiveBackMap+"%[1]s"))...)
+		lists.Each(answered), lists.Each(`oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`),
+		lists.Each("%[2]s daddr != @"+nodeServingSet+"%[1]s %[2]s saddr set %[2]s saddr map @"+nodeGiveBackMap+"%[1]s"))...)
 	l.verdictChains(m)
 	return nft.NewLayout(l.Layout)
 }
@@ -167,7 +157,7 @@ func (l *builder) verdictChains(m Mode) {
 		"reject with icmpx admin-prohibited")
 	// A pod may send errors about its own connections, in either direction, and not about
 	// others' connections, to which conntrack relates errors of any sender.
-	l.chain("errors", "ICMP errors about own connections alone", append(each(
+	l.chain("errors", "ICMP errors about own connections alone", append(lists.Each(
 		"%[2]s saddr . ct original %[2]s saddr @own%[1]s return",
 		"%[2]s saddr . ct original %[2]s daddr @own%[1]s return",
 		"%[2]s saddr . ct reply %[2]s saddr @own%[1]s return"), "drop")...)
@@ -177,23 +167,23 @@ func (l *builder) verdictChains(m Mode) {
 		fmt.Sprintf("ct state untracked meta mark set meta mark | %#x accept", m.Candidate),
 		fmt.Sprintf("ct mark set ct mark & %#x | %#x accept", ^m.Candidate, m.Admitted),
 	}
-	l.chain("admit", "admits, unless the destination has rules for ingress: these come next", append(each("%[2]s daddr @"+postponedSet+"%[1]s accept"), admit...)...)
+	l.chain("admit", "admits, unless the destination has rules for ingress: these come next", append(lists.Each("%[2]s daddr @"+postponedSet+"%[1]s accept"), admit...)...)
 	l.chain("admitingress", "admits what rules for ingress allow", admit...)
 	l.ingressChains(m.Bits)
 	l.chain(namedChain, "where a connection by name may lead", namedRules("goto admit")...)
-	denied := append(deniedRules(m.Bits), append(each(loggedRule), "ct status dnat jump original")...)
+	denied := append(deniedRules(m.Bits), append(lists.Each(loggedRule), "ct status dnat jump original")...)
 	l.chain("denyreject", "denies with an answer", append(slices.Clone(denied), "goto refuse")...)
 	l.chain("denydrop", "denies without an answer", append(slices.Clone(denied), "drop")...)
-	l.chain("deny", "denies as the subject wants it", append(each("%[2]s saddr @dropped%[1]s goto denydrop"), "goto denyreject")...)
+	l.chain("deny", "denies as the subject wants it", append(lists.Each("%[2]s saddr @dropped%[1]s goto denydrop"), "goto denyreject")...)
 	// No rule of a tier denies these. The agent itself refuses DNS that a rule denies.
 	// The own address is what is dialled and what is reached: a Service may claim it, and lead it elsewhere.
-	undeniable := each("%[2]s saddr . ct original %[2]s daddr @own%[1]s %[2]s saddr . %[2]s daddr @own%[1]s goto admit",
+	undeniable := lists.Each("%[2]s saddr . ct original %[2]s daddr @own%[1]s %[2]s saddr . %[2]s daddr @own%[1]s goto admit",
 		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @"+servingSet+"%[1]s goto admit")
-	l.chain("undeniablebare", "the same for untracked packets", untracked(undeniable)...)
+	l.chain("undeniablebare", "the same for untracked packets", lists.Untracked(undeniable)...)
 	l.chain("undeniable", "what no ordered rule denies", append([]string{"ct state untracked goto undeniablebare"}, undeniable...)...)
-	resolve := each("meta l4proto { tcp, udp } ct original proto-dst " + dnsPort + " ct original %[2]s daddr @" + dnsSet + "%[1]s goto admit")
-	l.chain("resolvebare", "the same for untracked packets", untracked(resolve)...)
-	l.chain("resolve", "DNS to resolvers", slices.Concat(each("%[2]s saddr @"+dnsByRulesSet+"%[1]s return"), []string{"ct state untracked goto resolvebare"}, resolve)...)
+	resolve := lists.Each("meta l4proto { tcp, udp } ct original proto-dst " + dnsPort + " ct original %[2]s daddr @" + dnsSet + "%[1]s goto admit")
+	l.chain("resolvebare", "the same for untracked packets", lists.Untracked(resolve)...)
+	l.chain("resolve", "DNS to resolvers", slices.Concat(lists.Each("%[2]s saddr @"+dnsByRulesSet+"%[1]s return"), []string{"ct state untracked goto resolvebare"}, resolve)...)
 	l.namespaceChains(m)
 	l.chain("judge", "judges a packet of a selected address", append([]string{
 		"ct state related meta l4proto { icmp, ipv6-icmp } jump errors",
@@ -202,16 +192,16 @@ func (l *builder) verdictChains(m Mode) {
 		onLink[0],
 		onLink[1],
 		"ct state invalid goto deny",
-	}, append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "jump namespace", "goto deny")...)...)
-	l.chain("cut", "ends a connection without admission", append(each("ct original %[2]s saddr @dropped%[1]s drop"),
+	}, append(lists.Each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "jump namespace", "goto deny")...)...)
+	l.chain("cut", "ends a connection without admission", append(lists.Each("ct original %[2]s saddr @dropped%[1]s drop"),
 		"meta l4proto tcp reject with tcp reset",
 		"drop")...)
 	// Nearly every packet leaves by the first rule. What is related to a connection has
 	// its mark, and is judged all the same. Staged subjects come first: one
 	// that becomes selected while a packet is under way is found by one rule or the other.
-	from := slices.Concat([]string{"ct state established " + admitted + " return"}, each("%[2]s saddr @"+stagedSet+"%[1]s jump "+stagedSet, "%[2]s saddr @selected%[1]s jump judge"), []string{"iifname @ifaces jump judge"})
+	from := slices.Concat([]string{"ct state established " + admitted + " return"}, lists.Each("%[2]s saddr @"+stagedSet+"%[1]s jump "+stagedSet, "%[2]s saddr @selected%[1]s jump judge"), []string{"iifname @ifaces jump judge"})
 	l.base("forward", "judges forwarded packets", &nft.Hook{Type: "filter", Hook: "forward", Priority: verdictPriority}, append(slices.Clone(from),
-		each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)
+		lists.Each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)
 	l.base("input", "judges packets to the node", &nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, from...)
 }
 
@@ -247,7 +237,7 @@ func bridgeLayout() *nft.Layout {
 		"iifname @ports ip6 saddr @" + gatewaySet + " drop",
 		"iifname @ports icmpv6 type 136 jump claims",
 	},
-		each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop")...)
+		lists.Each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop")...)
 	rules = append(rules,
 		"iifname . arp saddr ip @home4 return",
 		"arp saddr ip @homed4 drop",

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nflog"
 )
 
@@ -19,10 +20,8 @@ const (
 	// loggedSet holds the pods whose packets were logged lately: each has a share of the
 	// log, so that none silences another.
 	loggedSet = "told"
-	// watchedSet and watchedBareSet have the destinations that audited pods dialled
-	// lately; watchedBareSet is for protocols without ports.
-	watchedSet     = "watched"
-	watchedBareSet = "watchedbare"
+	// watchedSet has the connections of audited subjects that were logged lately.
+	watchedSet = "watched"
 )
 
 const (
@@ -52,7 +51,7 @@ const ported = "{ tcp, udp, sctp }"
 // refusal comes from the address that the pod dialled.
 func dialledAgain() []string {
 	return append([]string{"meta l4proto " + ported + " th dport set ct original proto-dst"},
-		each("%[2]s daddr set ct original %[2]s daddr")...)
+		lists.Each("%[2]s daddr set ct original %[2]s daddr")...)
 }
 
 // logRules are the rules that log a packet that is going to be denied, before that as it was
@@ -65,19 +64,23 @@ func logRule(prefix string) string { return fmt.Sprintf("log prefix %q group %d"
 
 // auditedRules lead what begins a connection of an audited pod to be logged, before any
 // translation of the destination.
-func auditedRules() []string { return each("%[2]s saddr @" + auditedSet + "%[1]s jump dialled") }
+func auditedRules() []string { return lists.Each("%[2]s saddr @" + auditedSet + "%[1]s jump dialled") }
 
-// dialledRules pass a destination over that was logged lately, or if the pod's share is used
-// up. In that case it is not remembered either, so that a pod that tries everything does not
-// take the others' room. Discovery on a link is no connection.
+// dialledRules lead what begins a connection of a pod, or of the node, to be logged. Discovery on a link is no connection.
 func dialledRules() []string {
-	const dialled = "%[2]s saddr . %[2]s daddr . meta l4proto"
-	once := func(which, set, what string) []string {
-		return each(which+" "+what+" @"+set+"%[1]s return", which+" "+share+"update @"+set+"%[1]s { "+what+" } jump watch")
+	return slices.Concat(onLink, loggedOnce(1, "return", share, "jump watch"))
+}
+
+// loggedOnce passes a connection over that was logged lately by the rules of a number, or if the share of its subject is
+// used up. In that case it is not remembered either, so that a subject that tries everything does not
+// take the others' room. A protocol without ports has port 0.
+func loggedOnce(number int, pass, share, log string) (rules []string) {
+	for _, of := range [...][2]string{{"meta l4proto " + ported + " ", "th dport"}, {"meta l4proto != " + ported + " ", "th dport & 0"}} {
+		which, port := of[0], of[1]
+		key := fmt.Sprintf("%%[2]s saddr . %%[2]s daddr . meta l4proto . %s . meta mark & 0 ^ %d", port, number)
+		rules = append(rules, lists.Each(which+key+" @"+watchedSet+"%[1]s "+pass, which+share+"update @"+watchedSet+"%[1]s { "+key+" } "+log)...)
 	}
-	return slices.Concat(onLink,
-		once("meta l4proto "+ported, watchedSet, dialled+" . th dport"),
-		once("meta l4proto != "+ported, watchedBareSet, dialled))
+	return rules
 }
 
 // watchRules log the first packet of such a connection.

@@ -274,7 +274,7 @@ func TestTablesAreIntactWhileTheyFill(t *testing.T) {
 	w.expect("c", "icmp", "198.51.100.1:80", lab.Answered)
 	w.do(func(ctx context.Context) error {
 		out, err := exec.Command("nft", "list", "table", "inet", layout.TableName).CombinedOutput()
-		for _, want := range []string{w.Pod("a").Addr4.String() + " limit rate 20/second", "198.51.100.1 . udp . 80 expires", "198.51.100.1 . icmp expires", "packets 1 "} {
+		for _, want := range []string{w.Pod("a").Addr4.String() + " limit rate 20/second", "198.51.100.1 . udp . 80 . 0x00000001 expires", "198.51.100.1 . icmp . 0 . 0x00000001 expires", "packets 1 "} {
 			diff.Has(t, want, string(out), "the tables")
 		}
 		verified(t, w.tables, w.state)

@@ -3,7 +3,9 @@ package layout
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
@@ -54,8 +56,8 @@ const (
 
 // Sets are the sets of both families.
 func (s GrantSet) Sets() (out []*nft.Set) {
-	for _, f := range families {
-		typ := f.addr
+	for _, f := range lists.Families {
+		typ := f.Addr
 		if s.Ported {
 			typ += " . inet_proto . inet_service"
 		}
@@ -67,8 +69,8 @@ func (s GrantSet) Sets() (out []*nft.Set) {
 // namespaceChains makes the chains by which the Namespace tier is decided. Every rule accepts, so their order means
 // nothing.
 func (l *builder) namespaceChains(m Mode) {
-	l.chain("pods", "leads subjects to their Namespace tier", each("%[2]s saddr vmap @"+podsMap+"%[1]s")...)
-	rules := append([]string{"jump pods", "jump undeniable", "jump resolve"}, each("%[2]s saddr . %[2]s daddr @own%[1]s goto admit")...)
+	l.chain("pods", "leads subjects to their Namespace tier", lists.Each("%[2]s saddr vmap @"+podsMap+"%[1]s")...)
+	rules := append([]string{"jump pods", "jump undeniable", "jump resolve"}, lists.Each("%[2]s saddr . %[2]s daddr @own%[1]s goto admit")...)
 	if m.Candidates {
 		l.candidates(m.Bits)
 		rules = append([]string{"jump " + candidatesChain}, rules...)
@@ -103,14 +105,14 @@ func (l *builder) stagedChain(bits Bits) {
 // subjects makes the chains of subjects with rules and of their lists, and returns the first of each
 // subject. A pod that comes without a chain needs no run of the program nft.
 func (d *dispatch) subjects(s State) map[string]string {
-	d.first = nil // every rule accepts
-	lists, out := map[string]string{}, map[string]string{}
+	d.First = nil // every rule accepts
+	of, out := map[string]string{}, map[string]string{}
 	for _, l := range s.Lists {
-		lists[l.ID] = d.chain(listPrefix, d.list(l.Rules, "return")...)
+		of[l.ID] = d.Chain(listPrefix, d.list(l.Rules, "return")...)
 	}
 	for i := range s.Subjects {
 		if p := &s.Subjects[i]; p.List != "" || len(p.Grants) > 0 {
-			out[p.ID] = d.chain(p.chainPrefix(), d.subject(p, lists[p.List])...)
+			out[p.ID] = d.Chain(p.chainPrefix(), d.subject(p, of[p.List])...)
 		}
 	}
 	return out
@@ -130,16 +132,16 @@ func (s *Subject) chainPrefix() string {
 }
 
 // subject returns the rules of a subject's chain. list is the chain of its list.
-func (d *dispatch) subject(s *Subject, list string) (out []*item) {
+func (d *dispatch) subject(s *Subject, list string) (out []*lists.Item) {
 	names := s.names()
 	if len(names) > 0 {
-		out = append(out, newItem("jump "+namedChain, names...))
+		out = append(out, lists.NewItem("jump "+namedChain, names...))
 	}
 	if list != "" {
-		out = append(out, newItem("jump "+list, ""))
+		out = append(out, lists.NewItem("jump "+list, ""))
 	}
 	if len(names) > 0 {
-		out = append(out, newItem("jump "+d.chain(podPrefix+s.ID+"-bare-", newItem("goto admit", untracked(names)...)), "ct state untracked "))
+		out = append(out, lists.NewItem("jump "+d.Chain(podPrefix+s.ID+"-bare-", lists.NewItem("goto admit", lists.Untracked(names)...)), "ct state untracked "))
 	}
 	return out
 }
@@ -150,12 +152,25 @@ func (s *Subject) names() (out []string) {
 	for _, g := range s.Grants {
 		at := "@" + timed.GrantsPrefix + g.Name + "-%[1]s "
 		if g.Ported {
-			out = append(out, each("meta l4proto "+ported+" ct original %[2]s daddr . meta l4proto . ct original proto-dst "+at)...)
+			out = append(out, lists.Each("meta l4proto "+ported+" ct original %[2]s daddr . meta l4proto . ct original proto-dst "+at)...)
 			continue
 		}
-		for _, p := range portLists(g.Ports) {
-			out = append(out, each(p.dialled()+"ct original %[2]s daddr "+at)...)
+		for _, p := range lists.PortLists(g.Ports) {
+			out = append(out, lists.Each(p.Dialled()+"ct original %[2]s daddr "+at)...)
 		}
 	}
 	return out
+}
+
+const (
+	servicesSet = "services" // State.Services
+	namedChain  = "named"
+)
+
+// namedRules are asked of a connection that a rule by name accepts, which looks at what was dialled. Its
+// translation may lead anywhere: tenants write Services with spec.externalIPs. A packet that returns is not
+// accepted by the rule.
+func namedRules(accept string) []string {
+	return slices.Concat([]string{"ct status & dnat == 0 " + accept},
+		lists.Each("ct original %[2]s daddr @"+servicesSet+"%[1]s "+accept), []string{"fib daddr type local " + accept})
 }

@@ -3,6 +3,7 @@ package layout
 import (
 	"slices"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nft"
 )
 
@@ -24,11 +25,11 @@ func netLayout(bits Bits) *nft.Layout {
 	// No selected subject has such a source.
 	l.chain("foreign", "drops other sources from interfaces of pods", append(slices.Clone(unforwarded), "drop")...)
 	rules := slices.Concat([]string{has("ct mark", bits.Admitted) + " return"},
-		each("%[2]s daddr @selected%[1]s ct direction reply drop", "%[2]s saddr @selected%[1]s goto unadmitted"),
+		lists.Each("%[2]s daddr @selected%[1]s ct direction reply drop", "%[2]s saddr @selected%[1]s goto unadmitted"),
 		[]string{"iifname @ifaces goto foreign"})
 	// A reply to the node's own processes is not forwarded.
-	l.base("forward", "judges forwarded packets", &nft.Hook{Type: "filter", Hook: "forward", Priority: netPriority}, slices.Concat(rules[:1], each(
-		"%[2]s saddr @"+ingressSet+"%[1]s ct direction reply drop"), rules[1:], each("%[2]s daddr @"+ingressSet+"%[1]s goto unadmitted"))...)
+	l.base("forward", "judges forwarded packets", &nft.Hook{Type: "filter", Hook: "forward", Priority: netPriority}, slices.Concat(rules[:1], lists.Each(
+		"%[2]s saddr @"+ingressSet+"%[1]s ct direction reply drop"), rules[1:], lists.Each("%[2]s daddr @"+ingressSet+"%[1]s goto unadmitted"))...)
 	l.base("input", "judges packets to the node", &nft.Hook{Type: "filter", Hook: "input", Priority: netPriority}, rules...)
 	return nft.NewLayout(l.Layout)
 }

@@ -3,6 +3,7 @@ package layout_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -45,6 +46,7 @@ func withNode(s layout.State) layout.State {
 		}
 		s.Node.Confirmed.Traffic[t].Ingress = []layout.NodeList{{Interfaces: []string{"*"}, Rules: []*layout.TierRule{{Peers: "near", Action: layout.Drop}}}}
 	}
+	s.Node.Audited = &layout.NodeRules{In: s.Node.In, Out: s.Node.Out, Traffic: s.Node.Traffic}
 	s.Node.Traffic[policy.Local].Egress[0].Rules = []*layout.TierRule{{Entries: "a01", Ports: tcp(443)}, {Entries: "d02", Action: layout.Drop}, {Ports: tcp(81), Action: layout.Reject}}
 	s.Node.Confirmed.Traffic[policy.Local].Egress = []layout.NodeList{{Interfaces: []string{"*"}, Rules: []*layout.TierRule{{Entries: "d02", Action: layout.Drop}}}}
 	return s
@@ -169,28 +171,88 @@ func TestTheNodesDenialsAreLogged(t *testing.T) {
 		{policy.Untracked, true, w.Node, outside, "namegate node Untracked egress ", false, true},
 	} {
 		s := w.state
-		s.Node = &layout.Node{ID: test.prefix, Accepted: 0x10}
-		lists := &s.Node.Traffic[test.traffic]
-		list := &lists.Ingress
-		if test.egress {
-			list = &lists.Egress
-		}
-		*list = []layout.NodeList{{Interfaces: []string{"*"}, Rules: []*layout.TierRule{{Action: layout.Reject}}}}
-		w.apply(s)
-		if got := test.from.ProbeFor("tcp", test.to, lab.Patience); got == lab.Answered {
-			t.Errorf("%s: answered", test.prefix)
-		}
-		var p nflog.Packet
-		fatal.Await(t, test.prefix, func() bool {
+		logged := func(prefix string) (all []nflog.Packet) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			at := slices.IndexFunc(w.heard, func(p nflog.Packet) bool { return p.Prefix == test.prefix && p.Destination == test.to })
-			if at >= 0 {
-				p = w.heard[at]
+			for _, p := range w.heard {
+				if p.Prefix == prefix && p.Destination == test.to {
+					all = append(all, p)
+				}
 			}
-			return at >= 0
-		})
-		diff.Equal(t, test.in, p.In == out0.Index, test.prefix, "in by", p.In)
-		diff.Equal(t, test.out0, p.Out == out0.Index, test.prefix, "out by", p.Out)
+			return all
+		}
+		audited := strings.Replace(test.prefix, "node ", "node-audited ", 1)
+		for _, prefix := range []string{test.prefix, audited} {
+			denies, rules := prefix == test.prefix, layout.NodeRules{}
+			if prefix == nflog.PrefixDenied && !denies {
+				continue
+			}
+			list := &rules.Traffic[test.traffic].Ingress
+			if test.egress {
+				list = &rules.Traffic[test.traffic].Egress
+			}
+			*list = []layout.NodeList{{Interfaces: []string{"*"}, Rules: []*layout.TierRule{{Action: layout.Drop}}}}
+			if s.Node = (&layout.Node{ID: prefix, Accepted: 0x10, NodeRules: rules}); !denies {
+				s.Node.NodeRules, s.Node.Audited = layout.NodeRules{}, &rules
+			}
+			w.apply(s)
+			if got := test.from.ProbeFor("tcp", test.to, lab.Patience); denies != (got == lab.Silent) {
+				t.Errorf("%s: %v", prefix, got)
+			}
+			fatal.Await(t, prefix, func() bool { return len(logged(prefix)) > 0 })
+			p := logged(prefix)[0]
+			diff.Equal(t, test.in, p.In == out0.Index, prefix, "in by", p.In)
+			diff.Equal(t, test.out0, p.Out == out0.Index, prefix, "out by", p.Out)
+		}
 	}
+}
+
+// TestWhatTheNodeWouldDenyIsLoggedOnce: a connection that repeats is logged once in a while by each hook that asks about
+// it, whatever others log. What a rule before accepts is logged by none.
+func TestWhatTheNodeWouldDenyIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	w := listen(t, lab.Routed)
+	s, from, pod := w.state, w.World, netip.AddrPortFrom(w.Pod("c").Addr4, 80)
+	s.Node = &layout.Node{ID: "audited", Accepted: 0x10, Audited: &layout.NodeRules{}}
+	denied := []layout.NodeList{{Interfaces: []string{"*"}, Rules: []*layout.TierRule{{Action: layout.Drop}}}}
+	s.Node.Audited.Traffic[policy.BeforeNAT].Ingress, s.Node.Audited.Traffic[policy.Forwarded].Ingress, s.Node.Audited.Traffic[policy.Forwarded].Egress = denied, denied, denied
+	logged := func(accepted bool, want ...string) {
+		t.Helper()
+		for _, network := range []string{"tcp", "udp"} { // the pod serves neither
+			diff.Equal(t, lab.Refused, from.ProbeFor(network, pod, lab.Limit), network)
+		}
+		var got []string
+		read := func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			got = nil
+			for _, p := range w.heard {
+				if strings.HasPrefix(p.Prefix, nflog.PrefixNodeAudited) && p.Destination == pod {
+					got = append(got, words(p))
+				}
+			}
+			slices.Sort(got)
+			return len(got) >= len(want)
+		}
+		fatal.Await(t, fmt.Sprint(want), read)
+		w.loggedSoFar("c")
+		read()
+		diff.Equal(t, fmt.Sprint(want), fmt.Sprint(got), "accepted before:", accepted)
+		w.mu.Lock()
+		w.heard = nil
+		w.mu.Unlock()
+	}
+	var all []string
+	for _, traffic := range []string{"BeforeNAT ingress", "Forwarded egress", "Forwarded ingress"} {
+		all = append(all, "namegate node-audited "+traffic+" tcp "+pod.String(), "namegate node-audited "+traffic+" udp "+pod.String())
+	}
+	w.apply(s)
+	logged(false, all...)
+	logged(false)
+	_, err := w.Node.Run("nft", "flush set inet namegate watched4")
+	fatal.If(t, err)
+	s.Node.ID = "accepted"
+	s.Node.Traffic[policy.BeforeNAT].Ingress = []layout.NodeList{{Interfaces: []string{"*"}, Rules: []*layout.TierRule{{}}}}
+	w.apply(s)
+	logged(true, all[:2]...)
 }

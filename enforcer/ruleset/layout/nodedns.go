@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 )
@@ -87,18 +88,18 @@ func (d *dispatch) nodeDNS(n *NodeDNS) {
 		d.nodeChain(name, &hook, rules...)
 	}
 	own := fmt.Sprintf("meta mark %#x return", n.Mark)
-	add(nodeInterceptChain, nft.Hook{Type: "route", Hook: "output", Priority: interceptPriority}, append([]string{"th dport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return", own}, each(
+	add(nodeInterceptChain, nft.Hook{Type: "route", Hook: "output", Priority: interceptPriority}, append([]string{"th dport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return", own}, lists.Each(
 		"meta l4proto udp "+nameBegin+" @"+loopTestSet+" update @"+testedSet+"%[1]s { %[2]s daddr . "+nameRest+" }",
 		"udp dport @alive "+toNodeServer,
 		"tcp dport @alive "+opening+toNodeServer+"goto dnsflow",
 		opening+toNodeServer+"goto dnsforget",
 		"meta l4proto tcp "+toNodeServer+"goto dnsfollow")...)...)
 	// Most packets have another port. The port is read of every protocol, whose name is asked after it.
-	add(nodeUnledChain, nft.Hook{Type: "filter", Hook: "postrouting", Priority: giveBackPriority}, append([]string{"th dport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return", `oifname "lo" return`}, each(
+	add(nodeUnledChain, nft.Hook{Type: "filter", Hook: "postrouting", Priority: giveBackPriority}, append([]string{"th dport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return", `oifname "lo" return`}, lists.Each(
 		"%[2]s daddr @"+nodeServingSet+"%[1]s update @"+unledSet+"%[1]s { meta skuid . oifname . %[2]s daddr }",
 		"meta l4proto udp %[2]s daddr set %[2]s daddr map @"+nodeGiveBackMap+"%[1]s")...)...)
 	// Every client of a serving address of the node is the node. Agents listen there on the port of DNS alone.
-	add(nodeGuardChain, nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, append([]string{"th dport != " + dnsPort + " return", `iifname "lo" return`}, each(
+	add(nodeGuardChain, nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, append([]string{"th dport != " + dnsPort + " return", `iifname "lo" return`}, lists.Each(
 		"%[2]s daddr @"+nodeServingSet+"%[1]s drop")...)...)
 }
 

@@ -81,7 +81,7 @@ func (memo *Memo) Render(m Mode, s State) []nft.Table {
 	for _, p := range memo.objects.peers {
 		m := memo.members[p.Name]
 		if m.Elements == nil || !reflect.DeepEqual(m.PeerSet, p) {
-			m = members{p, p.elements()}
+			m = members{p, peerElements(&p)}
 		}
 		kept[p.Name] = m
 		maps.Copy(out[0].Elements, m.Elements)

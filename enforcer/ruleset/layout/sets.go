@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 )
@@ -39,14 +40,13 @@ var familySets = []nft.Set{
 	{Name: ingressMap, Key: addr, Value: "verdict", Comment: "subjects to the first chain of their rules for ingress"},
 	{Name: stagedSet, Key: addr, Comment: "addresses that are about to become default-deny"},
 	{Name: recheckSet, Key: addr, Comment: "addresses whose connections are still to be judged again"},
-	{Name: networksSet, Key: addr, Fill: nft.Ranges, Comment: "networks of all rules of long lists"},
+	{Name: lists.NetworksSet, Key: addr, Fill: nft.Ranges, Comment: "networks of all rules of long lists"},
 	{Name: servicesSet, Key: addr, Fill: nft.Ranges, Comment: "ranges of Services, by which a rule by name may be led on"},
 	{Name: timed.KeySet, Key: addr + " . " + addr, Fill: nft.Keys, Comment: "subjects and addresses of all entries of rules by name"},
 	{Name: probedSet, Key: addr, Fill: nft.Kernel, Timeout: probedFor, Size: maxProbed, Comment: "pods whose self-test was seen lately"},
 	{Name: loggedSet, Key: addr, Fill: nft.Kernel, Timeout: loggedFor, Size: maxLogged, Comment: "pods whose packets were logged lately, each with its share"},
 	{Name: loggedIngressSet, Key: addr, Fill: nft.Kernel, Timeout: loggedFor, Size: maxLogged, Comment: "pods to which packets were logged lately, each with its share"},
-	{Name: watchedSet, Key: addr + " . " + addr + " . inet_proto . inet_service", Fill: nft.Kernel, Timeout: watchedFor, Size: maxWatched, Comment: "connections of audited pods that were logged lately"},
-	{Name: watchedBareSet, Key: addr + " . " + addr + " . inet_proto", Fill: nft.Kernel, Timeout: watchedFor, Size: maxWatched, Comment: "the same of protocols without ports"},
+	{Name: watchedSet, Key: addr + " . " + addr + " . inet_proto . inet_service . mark", Fill: nft.Kernel, Timeout: watchedFor, Size: maxWatched, Comment: "connections that Audit policies are asked about and that were logged lately"},
 	{Name: answeringSet, Key: addr + " . inet_service", Comment: "addresses behind the resolvers"},
 	{Name: bypassingSet, Key: addr, Fill: nft.Kernel, Timeout: bypassingFor, Size: maxBypassing, Comment: "pods that asked an address behind a resolver lately"},
 	{Name: flowsSet, Key: addr + " . inet_service . " + addr, Fill: nft.Kernel, Timeout: flowTimeout, Size: maxFlows, Comment: "open connections of DNS over TCP to the agent"},
@@ -62,9 +62,9 @@ var familySets = []nft.Set{
 }
 
 // of is such a set of a family.
-func (f family) of(s nft.Set) *nft.Set {
-	words := strings.NewReplacer(addr, f.addr, "IP", f.ip, "LOOPBACK", f.loopback)
-	s.Name += f.suffix
+func of(f lists.Family, s nft.Set) *nft.Set {
+	words := strings.NewReplacer(addr, f.Addr, "IP", f.IP, "LOOPBACK", f.Loopback)
+	s.Name += f.Suffix
 	s.Key, s.Value, s.Renewed = words.Replace(s.Key), words.Replace(s.Value), words.Replace(s.Renewed)
 	return &s
 }
@@ -73,7 +73,7 @@ func (f family) of(s nft.Set) *nft.Set {
 func setsOf(name string) (out []*nft.Set) {
 	for _, s := range familySets {
 		if s.Name == name {
-			out = append(out, families[0].of(s), families[1].of(s))
+			out = append(out, of(lists.Families[0], s), of(lists.Families[1], s))
 		}
 	}
 	return out
@@ -96,7 +96,7 @@ var (
 var inetSets = sync.OnceValue(func() []*nft.Set {
 	out := []*nft.Set{alive, ifaces, bound, loopTests}
 	for _, s := range familySets {
-		out = append(out, families[0].of(s), families[1].of(s))
+		out = append(out, of(lists.Families[0], s), of(lists.Families[1], s))
 	}
 	return out
 })
@@ -111,9 +111,9 @@ var bridgeSets = append([]*nft.Set{
 }, slices.Concat(setsOf("home"), setsOf("homed"))...)
 
 var prefixComments = [...]struct{ prefix, comment string }{
-	{adminPrefix, "ordered rules: Admin tier"}, {restPrefix, "ordered rules: tiers behind the Admin tier"}, {partPrefix, "a part of a list of rules"},
+	{adminPrefix, "ordered rules: Admin tier"}, {restPrefix, "ordered rules: tiers behind the Admin tier"}, {lists.PartPrefix, "a part of a list of rules"},
 	{ingressPrefix, "rules for ingress"}, {podPrefix, "Namespace tier of one pod"}, {listPrefix, "rules about peers that pods share"}, {nodePrefix, "rules of the node itself"},
-	{peersPrefix, "members of a peer of rules"}, {timed.EntriesPrefix, "subjects and addresses that a rule by name has open"}, {timed.GrantsPrefix, "addresses that names opened to a pod"},
+	{lists.PeersPrefix, "members of a peer of rules"}, {timed.EntriesPrefix, "subjects and addresses that a rule by name has open"}, {timed.GrantsPrefix, "addresses that names opened to a pod"},
 }
 
 // describe returns the comment of an object of a state.

@@ -2,13 +2,13 @@ package layout
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/ruleset/lists"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
@@ -31,45 +31,12 @@ type Tiers struct {
 	DNS bool
 }
 
-// TierRule is one rule. Lists share it, and it is immutable.
-type TierRule struct {
-	// Peers is the name of a PeerSet, which holds what is reached; "" for everywhere.
-	Peers string
-	// Entries is the name of a set of entries in place of Peers: the rule is about what was
-	// dialled.
-	Entries string
-	// Ports are of what the rule is about, nil for every protocol and port.
-	Ports  []policy.PortRange
-	Action Action
-}
-
-// Action is the effect of a rule.
-type Action uint8
-
-// The actions of rules.
-const (
-	Accept Action = iota
-	Reject        // deny with an answer
-	Drop          // deny without an answer
-	Pass          // on to the next tier
-)
-
-// PeerSet is a set of destinations that rules share. One of the lists is its content.
-type PeerSet struct {
-	Name     string
-	Kind     policy.PeerKind
-	Addrs    []netip.Addr
-	Networks []netip.Prefix // disjoint
-	Ports    []policy.PeerPort
-}
-
 // The objects of tiers that a state adds to the layout begin with these prefixes: chains of
 // the Admin tier, of what follows it, and parts of these, and sets of peers and of entries,
 // with the family.
 const (
 	adminPrefix = "admin-"
 	restPrefix  = "rest-"
-	peersPrefix = "peers-"
 
 	tiersMap   = "tiers"   // leads subjects to their Admin chain
 	servingSet = "serving" // State.Serving
@@ -79,7 +46,7 @@ const (
 )
 
 // passing are the beginnings of the names of objects that states add.
-var passing = []string{adminPrefix, restPrefix, ingressPrefix, partPrefix, podPrefix, listPrefix, nodePrefix, peersPrefix, timed.EntriesPrefix, timed.GrantsPrefix}
+var passing = []string{adminPrefix, restPrefix, ingressPrefix, lists.PartPrefix, podPrefix, listPrefix, nodePrefix, lists.PeersPrefix, timed.EntriesPrefix, timed.GrantsPrefix}
 
 // objects is what a state adds to the layout of the inet table. Each rule refers to
 // earlier chains alone.
@@ -88,27 +55,20 @@ type objects struct {
 	chains   []*nft.Chain
 	sets     []*nft.Set
 	peers    []PeerSet         // of sets, sorted
-	networks []netip.Prefix    // of networksSet
+	networks []netip.Prefix    // of lists.NetworksSet
 	fronts   map[string]string // the chains to which subjects are led, by the IDs of Tiers; ingress: of State.Ingress
 	ingress  map[string]string
 	subjects map[string]string // the same, by the IDs of Subjects
-	// items and named are shared with the next objects: chains with a sum in their names, by these.
-	items map[itemKey]*item
-	named map[string]*nft.Chain
-	tiers tierObjects
+	made     lists.Made        // shared with the next objects
+	tiers    tierObjects
 }
 
 // tierObjects is what the ordered rules of pods add. It depends on no pod: one that comes or goes leaves it.
 type tierObjects struct {
-	ids      []string
-	peers    []PeerSet
-	items    map[itemKey]*item
-	sets     map[string]PeerSet
-	networks map[string]bool
-	there    map[string]*nft.Chain
-	chains   []*nft.Chain
-	fronts   map[string]string
-	ingress  map[string]string
+	ids             []string
+	peers           []PeerSet
+	saved           lists.Saved
+	fronts, ingress map[string]string
 }
 
 // objects renders the rules and sets of a state. Those of before are returned if they are equal,
@@ -125,20 +85,19 @@ func (s State) objects(before objects) objects {
 		}
 		return out
 	}
-	d := newDispatch(s, before)
-	out.tiers = d.orderedRules(s, out.key.peers)
+	d := &dispatch{lists.New(s.Peers, before.made, describe)}
+	out.tiers = d.orderedRules(s, out.key.peers, before.tiers)
 	out.fronts, out.ingress = out.tiers.fronts, out.tiers.ingress
 	out.subjects = d.subjects(s)
 	d.ingressHook(len(s.Ingress) > 0)
 	d.node(s.Node)
 	d.auditedNode(s.NodeAudited)
 	d.nodeDNS(s.NodeDNS)
-	out.chains, out.networks, out.items, out.named = d.chains, d.allNetworks(), d.items, d.there
-	out.peers = slices.SortedFunc(maps.Values(d.sets), func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) })
+	out.chains, out.networks, out.made, out.peers = d.Chains, d.Networks(), d.Result(), d.Sets()
 	if out.sets = before.sets; !out.sameSets(&before) {
 		out.sets = nil
 		for i := range out.peers {
-			out.sets = append(out.sets, out.peers[i].sets()...)
+			out.sets = append(out.sets, peerSets(&out.peers[i])...)
 		}
 		out.sets = append(out.sets, EntrySets(slices.Compact(slices.Sorted(slices.Values(s.Entries)))...)...)
 		for _, g := range s.GrantSets {
@@ -155,55 +114,48 @@ func (o *objects) sameSets(before *objects) bool {
 }
 
 // orderedRules makes the chains of the ordered rules of pods, of those before if they are equal.
-func (d *dispatch) orderedRules(s State, peers []PeerSet) tierObjects {
+func (d *dispatch) orderedRules(s State, peers []PeerSet, was tierObjects) tierObjects {
 	t := tierObjects{ids: s.tierIDs(), peers: peers, fronts: map[string]string{}, ingress: map[string]string{}}
-	if was := d.before.tiers; was.fronts != nil && slices.Equal(t.ids, was.ids) && reflect.DeepEqual(peers, was.peers) {
-		t = was
-		d.items, d.networks, d.there, d.chains = maps.Clone(t.items), maps.Clone(t.networks), maps.Clone(t.there), slices.Clip(t.chains)
-		for name, set := range t.sets {
-			if now, there := d.peers[name]; there {
-				set = now
-			}
-			d.peers[name], d.sets[name] = set, set
-		}
-		return t
+	if was.fronts != nil && slices.Equal(t.ids, was.ids) && reflect.DeepEqual(peers, was.peers) {
+		d.Restore(was.saved)
+		return was
 	}
 	for i := range s.Tiers {
 		if of := &s.Tiers[i]; t.fronts[of.ID] == "" {
 			t.fronts[of.ID] = d.tiers(of)
 		}
 	}
-	d.first = nil
+	d.First = nil
 	for i := range s.Ingress {
 		if of := &s.Ingress[i]; t.ingress[of.ID] == "" {
 			t.ingress[of.ID] = d.toSubjects(of)
 		}
 	}
-	t.items, t.networks, t.there, t.sets, t.chains = maps.Clone(d.items), maps.Clone(d.networks), maps.Clone(d.there), maps.Clone(d.sets), slices.Clip(d.chains)
+	t.saved = d.Save()
 	return t
 }
 
 // tiers makes the chains of ordered rules, and returns the one that subjects are led to.
 func (d *dispatch) tiers(t *Tiers) string {
-	d.first = []*item{newItem("jump undeniable", "")}
+	d.First = []*lists.Item{lists.NewItem("jump undeniable", "")}
 	if t.DNS {
-		d.first = append(d.first, newItem("jump resolve", ""))
+		d.First = append(d.First, lists.NewItem("jump resolve", ""))
 	}
-	rest := slices.Concat([]*item{newItem("jump namespace", "")}, d.first, []*item{newItem("goto deny", "")})
+	rest := slices.Concat([]*lists.Item{lists.NewItem("jump namespace", "")}, d.First, []*lists.Item{lists.NewItem("goto deny", "")})
 	bare := rest
 	if !t.Namespace {
 		rest, bare = d.list(t.Baseline, "goto admit"), d.untracked(t.Baseline, "goto admit")
 	}
-	next, nextBare := "goto "+d.chain(restPrefix, rest...), "goto "+d.chain(restPrefix, bare...)
+	next, nextBare := "goto "+d.Chain(restPrefix, rest...), "goto "+d.Chain(restPrefix, bare...)
 	if t.Namespace && len(t.NamespaceDeny) > 0 {
-		next = "goto " + d.chain(restPrefix, d.list(t.NamespaceDeny, next)...)
-		nextBare = "goto " + d.chain(restPrefix, d.untracked(t.NamespaceDeny, nextBare)...)
+		next = "goto " + d.Chain(restPrefix, d.list(t.NamespaceDeny, next)...)
+		nextBare = "goto " + d.Chain(restPrefix, d.untracked(t.NamespaceDeny, nextBare)...)
 	}
-	var front []*item
+	var front []*lists.Item
 	if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r *TierRule) bool { return r.Entries != "" }) {
-		front = append(front, newItem("goto "+d.chain(partPrefix, d.untracked(t.Admin, nextBare)...), "ct state untracked "))
+		front = append(front, lists.NewItem("goto "+d.Chain(lists.PartPrefix, d.untracked(t.Admin, nextBare)...), "ct state untracked "))
 	}
-	return d.chain(adminPrefix, append(front, d.list(t.Admin, next)...)...)
+	return d.Chain(adminPrefix, append(front, d.list(t.Admin, next)...)...)
 }
 
 // objectsKey is what objects depend on, in one order.
@@ -245,10 +197,10 @@ func (s State) tierIDs() (ids []string) {
 	return ids
 }
 
-// sets are the sets of both families.
-func (p *PeerSet) sets() (out []*nft.Set) {
-	for _, f := range families {
-		set := &nft.Set{Name: peersPrefix + p.Name + "-" + f.suffix, Key: f.addr}
+// peerSets are the sets of a peer, of both families.
+func peerSets(p *PeerSet) (out []*nft.Set) {
+	for _, f := range lists.Families {
+		set := &nft.Set{Name: lists.PeersPrefix + p.Name + "-" + f.Suffix, Key: f.Addr}
 		switch p.Kind {
 		case policy.PeerNetworks:
 			set.Fill = nft.Ranges
@@ -288,17 +240,17 @@ func (m elements) tiers(s State, objs objects) {
 	m.addrs(servingSet, s.Serving)
 	m.addrs(dnsSet, s.DNS)
 	m.addrs(dnsByRulesSet, s.DNSByRules)
-	m.prefixes(networksSet, objs.networks)
+	m.prefixes(lists.NetworksSet, objs.networks)
 	if s.Node != nil && s.Node.Confirmed != nil {
-		for _, f := range families {
-			m.Add(heldSet+f.suffix, f.loopback)
+		for _, f := range lists.Families {
+			m.Add(heldSet+f.Suffix, f.Loopback)
 		}
 	}
 }
 
-// elements are the members as elements of the sets.
-func (p *PeerSet) elements() nft.Elements {
-	m, name := elements{nft.Elements{}}, peersPrefix+p.Name+"-"
+// peerElements are the members as elements of the sets.
+func peerElements(p *PeerSet) nft.Elements {
+	m, name := elements{nft.Elements{}}, lists.PeersPrefix+p.Name+"-"
 	m.addrs(name, p.Addrs)
 	m.prefixes(name, p.Networks)
 	for _, at := range p.Ports {

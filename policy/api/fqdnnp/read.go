@@ -80,7 +80,7 @@ func (r *Policy) settings(spec *v1alpha1.FQDNNetworkPolicySpec) {
 	r.Limits = report.Limits(&spec.DNS.DNSLimits)
 	r.TTL = report.TTL(&spec.TTL)
 	if r.Limits.NoEncrypted = report.DeniesEncrypted(spec.DNS.Encrypted); r.Limits.NoEncrypted {
-		r.Encrypted = &policy.Rule{Action: policy.Deny, Ports: fields.EncryptedPorts, Policy: r.ID, Path: fields.EncryptedPath, Audit: r.Audit, Denied: r.Denied}
+		r.Encrypted = &policy.Rule{Action: policy.Deny, Ports: fields.EncryptedPorts, Policy: r.ID, Path: fields.EncryptedPath, Audit: r.Audit, Denial: policy.Denial{Denied: r.Denied}}
 	}
 }
 
