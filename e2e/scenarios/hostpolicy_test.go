@@ -154,6 +154,8 @@ func newNode6(t *testing.T, kind nodeKind) *node6 {
 	n.api.set(t, "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: a}\nspec: {nodeName: n1, containers: []}\nstatus: {phase: Running, podIPs: [{ip: \"%s\"}]}\n", n.pod.Addr6))
 	n.api.set(t, "endpointslices", fmt.Sprintf(apiEndpoint6, apiServer6, apiPort))
 	n.api.set(t, "nodenetworkpolicies", nodeNames)
+	n.api.set(t, "endpointslices", fmt.Sprintf("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {namespace: default, name: kubernetes, labels: {kubernetes.io/service-name: kubernetes}}\n"+
+		"addressType: IPv6\nendpoints: [{addresses: [\"%s\"]}]\nports: [{name: https, port: %d, protocol: TCP}]\n", apiServer6, apiPort))
 	dir := t.TempDir()
 	config := filepath.Join(dir, "kubeconfig")
 	fatal.If(t, os.WriteFile(config, []byte(kubeconfigFor(hostPort(apiServer6, apiPort))), 0o600))
@@ -194,7 +196,9 @@ func (n *node6) works(when string, open bool) {
 			n.t.Errorf("%s: an echo request to %s: %s", when, addr, got)
 		}
 	}
-	n.passes(n.World, otherNode6, "tcp", hostPort(nodeOut6, kubeletPort), true)
+	for _, from := range []string{otherNode6, apiServer6} { // the API server is no Node
+		n.passes(n.World, from, "tcp", hostPort(nodeOut6, kubeletPort), true)
+	}
 	n.passes(n.World, strange6, "tcp", hostPort(nodeOut6, inboundPort), open)
 	diff.Equal(n.t, lab.Answered, n.pod.ProbeFor("tcp", addrPort(hostPort(strange6, 80)), lab.Limit), when, "a pod of the node to the world")
 	n.passes(n.Node, "", "tcp", hostPort(strange6, 80), false)

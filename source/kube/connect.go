@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -36,5 +37,6 @@ func Connect(kubeconfig string) (*rest.Config, error) {
 	// Kinds of the server itself come in the cheaper encoding; dynamic clients choose their own.
 	c.ContentType = runtime.ContentTypeProtobuf
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	c.Wrap(func(t http.RoundTripper) http.RoundTripper { return attempts{t} })
 	return c, nil
 }

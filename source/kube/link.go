@@ -2,8 +2,11 @@ package kube
 
 import (
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // Health is a Source's connection to the API server.
@@ -86,4 +89,20 @@ func (l *link) health() Health {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Health{Disconnected: l.since, LastError: l.last}
+}
+
+// attempts notes attempts of watches to which nothing is answered in time. The client makes eleven before it
+// returns, of half a minute each.
+type attempts struct{ http.RoundTripper }
+
+// watcher is the key of a context for the listWatch whose attempts are noted.
+type watcher struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (a attempts) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := a.RoundTripper.RoundTrip(r)
+	if f, ok := r.Context().Value(watcher{}).(*listWatch); ok && err != nil && utilnet.IsTimeout(err) {
+		f.note(r.Context(), err)
+	}
+	return response, err
 }

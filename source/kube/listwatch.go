@@ -155,7 +155,7 @@ func (f *listWatch) listNoted(ctx context.Context, o metav1.ListOptions) (runtim
 // itself: the reflector would not stop for ctx meanwhile, or would list everything again.
 func (f *listWatch) watchNoted(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	for tries := 0; ; tries++ {
-		w, err := f.watch(ctx, o)
+		w, err := f.watch(context.WithValue(ctx, watcher{}, f), o)
 		if err == nil && reflect.TypeOf(w) == emptyWatch {
 			err = errEmptyWatch
 		}

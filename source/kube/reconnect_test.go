@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -12,10 +15,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // syncBuffer is a buffer for several goroutines.
@@ -258,4 +264,41 @@ func TestWaitEndsWithContext(t *testing.T) {
 	if (&Source{clock: clock.RealClock{}}).wait(ctx) {
 		t.Error("a State after the end")
 	}
+}
+
+// silent is a network that answers nothing: a connection is given up after half a minute.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-time.After(30 * time.Second):
+		return nil, os.ErrDeadlineExceeded
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// TestSilentAPIServer: an API server whose packets are dropped counts as away with the first attempt to reach it,
+// although the client makes eleven before it returns.
+func TestSilentAPIServer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	fatal.If(t, os.WriteFile(file, []byte("{clusters: [{name: c, cluster: {server: 'http://192.0.2.1'}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}"), 0o600))
+	synctest.Test(t, func(t *testing.T) {
+		config, err := Connect(file)
+		fatal.If(t, err)
+		config.Transport = silent{}
+		client, err := kubernetes.NewForConfig(config)
+		fatal.If(t, err)
+		pods := client.CoreV1().Pods("")
+		f := &listWatch{name: "pods", link: newLink(slog.New(slog.DiscardHandler), time.Now), after: time.After, requests: newRequests(client, unfiltered, pods.List, pods.Watch)}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go func() { _, _ = f.watchNoted(ctx, metav1.ListOptions{}) }()
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		if f.link.health().Disconnected.IsZero() {
+			t.Error("the API server counts as available")
+		}
+	})
 }
