@@ -101,7 +101,7 @@ func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool, ow
 	flow.Open = ports
 	return slices.ContainsFunc(p.Views, func(v *policy.View) bool {
 		flow.Entries = flow.Entries[:0]
-		for r := range v.Rules.Cluster() {
+		for r := range v.Rules.Identified() {
 			if len(rules) == 0 {
 				break
 			}

@@ -30,7 +30,7 @@ func Steps(v *View, in *Snapshot, f *Flow) (steps []Step) {
 	}
 	second := v.Rules.Baseline
 	if v.tiers(f.Would).isolated {
-		second = slices.Concat(v.Rules.NamespaceDeny, v.Rules.Namespace)
+		second = slices.Concat(v.Rules.NamespaceDeny, v.Rules.Namespace, v.Rules.NamespaceChecked)
 	}
 	return f.steps(slices.Concat(v.Rules.Admin, second), in)
 }
