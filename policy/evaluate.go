@@ -42,7 +42,7 @@ type Flow struct {
 // if no rule is asked. The snapshot has the peer sets of the view. It is the one
 // evaluation of connections: the kernel's rules have to agree with it. Of a view of the node it is about what its sockets
 // send alone. A connection that is not allowed, by a rule with ServerName, is checked: the kernel allows none, and the agent connects
-// where the evaluation says the same with the server name.
+// where the evaluation says the same with the server name. Of an Audit policy, such a rule allows.
 func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 	if v == nil || v.Node != nil && f.Exempt {
 		return true, nil
@@ -56,7 +56,7 @@ func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 		return true, nil
 	}
 	if a, r := f.ordered(v.Rules.Admin, in); a != Pass {
-		return a == Accept && !r.ServerName, r
+		return a == Accept && !r.checks(), r
 	}
 	if t.isolated {
 		if r := f.first(v.Rules.NamespaceDeny, in); r != nil {
@@ -66,10 +66,11 @@ func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 		if r != nil || v.has(f.Reached.Addr()) || f.open && !v.Enforced {
 			return true, r
 		}
-		return false, f.first(v.Rules.NamespaceChecked, in)
+		r = f.first(v.Rules.NamespaceChecked, in)
+		return r != nil && !r.checks(), r
 	}
 	if a, r := f.ordered(v.Rules.Baseline, in); a != Pass {
-		return a == Accept && !r.ServerName, r
+		return a == Accept && !r.checks(), r
 	}
 	return true, nil
 }
@@ -191,6 +192,10 @@ func (f *Flow) first(rules []*Rule, in *Snapshot) *Rule {
 	}
 	return nil
 }
+
+// checks tells whether the agent checks what the rule accepts: nothing looks at the server names of connections that
+// Audit policies alone are about.
+func (r *Rule) checks() bool { return r.ServerName && !r.Audit }
 
 // denies tells whether the rule denies what it matches.
 func (r *Rule) denies() bool { return r.Action == Deny || r.Broken && r.Action == Pass }

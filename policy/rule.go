@@ -74,9 +74,9 @@ type Rule struct {
 	// agent, and must begin with a TLS server name that is one of the names for which the pod holds a grant of
 	// the address by such a rule.
 	ServerName bool
-	Policy    string // "namespace/name"; of a cluster policy "name"
-	Path      string // "spec.egress[0]"
-	Name      string // of the rule, "" for none
+	Policy     string // "namespace/name"; of a cluster policy "name"
+	Path       string // "spec.egress[0]"
+	Name       string // of the rule, "" for none
 	// ID is of the grants of a rule with names in the Admin or the Baseline tier, and of one with ServerName in each tier.
 	ID    RuleID
 	Audit bool // from an Audit policy: counts for the log alone
@@ -105,7 +105,9 @@ type RuleID string
 
 // Lasting tells whether grants of the rule must not end before what they shadow: it denies
 // or passes.
-func (id RuleID) Lasting() bool { return id != "" && (id[0] == idLetters[Deny] || id[0] == idLetters[Pass]) }
+func (id RuleID) Lasting() bool {
+	return id != "" && (id[0] == idLetters[Deny] || id[0] == idLetters[Pass])
+}
 
 // ServerName tells whether the rule requires the server name.
 func (id RuleID) ServerName() bool { return id != "" && id[0] == serverNameLetter }
@@ -149,7 +151,7 @@ func (r *Rule) NewID() RuleID {
 // that agree with its effect: none for Accept, every one else.
 func (r *Rule) Break() *Rule {
 	broken := *r
-	broken.Broken, broken.Matches, broken.ID, broken.PortNames = true, nil, "", nil
+	broken.Broken, broken.Matches, broken.ID, broken.PortNames, broken.ServerName = true, nil, "", nil, false
 	if broken.Peer, broken.Ports = (Peer{Kind: PeerAnywhere}), AnyPort; r.Action == Accept {
 		broken.Peer, broken.Ports = Peer{Kind: PeerNames}, ""
 	}

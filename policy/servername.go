@@ -15,7 +15,7 @@ func VerdictOf(allowed bool, by *Rule) Verdict {
 	switch {
 	case allowed:
 		return AllowFlow
-	case by != nil && by.ServerName && !by.Broken:
+	case by != nil && by.ServerName:
 		return CheckFlow
 	}
 	return DenyFlow
