@@ -55,6 +55,8 @@ type Config struct {
 	AuditFilter audit.Filter
 	// Limits bound what pods can make the agent hold.
 	Limits Limits
+	// ServerNames is about the connections of rules that require the server name.
+	ServerNames ServerNames
 	// CacheEntries and CacheBytes bound the answers that are kept, of all zones.
 	CacheEntries int
 	CacheBytes   int64
@@ -173,6 +175,15 @@ type Limits struct {
 	GrantsPerPod      int
 }
 
+// ServerNames says where connections of rules with a server name are served, and bounds them.
+type ServerNames struct {
+	Port              int // of the agent's own addresses
+	Connections       int // open, of every pod
+	ConnectionsPerPod int
+	Hellos            int // connections of every pod whose hello is awaited
+	HellosPerPod      int
+}
+
 // Default returns the configuration of an empty file but for the zones: the
 // administrator has to name an upstream.
 func Default() *Config {
@@ -197,6 +208,7 @@ func Default() *Config {
 			Addresses: 128,
 			Grants:    262144, GrantsPerPod: 8192,
 		},
+		ServerNames:  ServerNames{Port: 9955, Connections: 8192, ConnectionsPerPod: 1024, Hellos: 1024, HellosPerPod: 64},
 		GrantTimeout: 500 * time.Millisecond,
 		CacheEntries: 10_000,
 		CacheBytes:   32 << 20,
@@ -248,6 +260,7 @@ func (c *Config) NeedsRestart(start *Config) []string {
 		{"hold", c.Hold == start.Hold},
 		{"intercept", sameAddrs(c.Intercept, start.Intercept)},
 		{"mark", c.Mark == start.Mark && c.Candidate == start.Candidate && c.Accepted == start.Accepted},
+		{"servernames", c.ServerNames == start.ServerNames},
 	} {
 		if !d.same {
 			names = append(names, d.name)
