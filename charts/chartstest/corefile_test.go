@@ -104,6 +104,7 @@ func TestCorefile(t *testing.T) {
 			connections_per_pod 128
 			hellos 512
 			hellos_per_pod 32
+			grace 2m
 		}
 	}
 	corp.test partner.test {

@@ -182,6 +182,8 @@ type ServerNames struct {
 	ConnectionsPerPod int
 	Hellos            int // connections of every pod whose hello is awaited
 	HellosPerPod      int
+	// Grace is how long an agent serves open connections after the next one has taken the node, from its own end on.
+	Grace time.Duration
 }
 
 // Default returns the configuration of an empty file but for the zones: the
@@ -208,7 +210,7 @@ func Default() *Config {
 			Addresses: 128,
 			Grants:    262144, GrantsPerPod: 8192,
 		},
-		ServerNames:  ServerNames{Port: 9955, Connections: 8192, ConnectionsPerPod: 1024, Hellos: 1024, HellosPerPod: 64},
+		ServerNames:  ServerNames{Port: 9955, Connections: 8192, ConnectionsPerPod: 1024, Hellos: 1024, HellosPerPod: 64, Grace: 30 * time.Second},
 		GrantTimeout: 500 * time.Millisecond,
 		CacheEntries: 10_000,
 		CacheBytes:   32 << 20,

@@ -190,5 +190,6 @@ func readServerNames(c *Config, s stanza) error {
 	return s.options("an option of servernames", nil,
 		number("port", "9955", &n.Port, 1, math.MaxUint16),
 		number("connections", "8192", &n.Connections, 1, 1<<16), number("connections_per_pod", "1024", &n.ConnectionsPerPod, 1, 1<<16),
-		number("hellos", "1024", &n.Hellos, 1, 1<<16), number("hellos_per_pod", "64", &n.HellosPerPod, 1, 1<<16))
+		number("hellos", "1024", &n.Hellos, 1, 1<<16), number("hellos_per_pod", "64", &n.HellosPerPod, 1, 1<<16),
+		bounded("grace", "30s", &n.Grace, 0, time.Hour, stanza.span))
 }

@@ -50,7 +50,7 @@ func broken(c *Config) (wrong []string) {
 	must(c.Limits.Connections >= c.Limits.ConnectionsPerPod && c.Limits.ConnectionsPerPod > 0, "bounds of connections")
 	must(c.Limits.RatePerPod > 0 && c.Limits.BurstPerPod > 0 && c.Limits.Addresses > 0, "bounds")
 	must(c.ServerNames.Port > 0 && c.ServerNames.Port <= 65535 && c.ServerNames.ConnectionsPerPod > 0 && c.ServerNames.HellosPerPod > 0 &&
-		c.ServerNames.Connections >= c.ServerNames.ConnectionsPerPod && c.ServerNames.Hellos >= c.ServerNames.HellosPerPod, "server names")
+		c.ServerNames.Connections >= c.ServerNames.ConnectionsPerPod && c.ServerNames.Hellos >= c.ServerNames.HellosPerPod && c.ServerNames.Grace >= 0 && c.ServerNames.Grace <= time.Hour, "server names")
 	must(c.CacheEntries >= 16 && c.CacheEntries <= 1_000_000, "entries")
 	must(c.CacheBytes >= 1<<20 && c.CacheBytes <= 1<<30, "size")
 	must(c.TTL.Min <= c.TTL.Max && c.TTL.Min <= 3600 && c.TTL.Max < 1<<31, "ttl")

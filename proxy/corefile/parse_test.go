@@ -109,6 +109,7 @@ func TestParseEverything(t *testing.T) {
         connections_per_pod 200
         hellos 500
         hellos_per_pod 50
+        grace 5m
     }
 }
 a.corp.test corp.test {
@@ -154,7 +155,7 @@ a.corp.test corp.test {
 		AuditFilter:  audit.Filter{Verdicts: []string{"denied", "would-deny", "failed"}, Namespaces: []string{"shop", "kube-system"}, Sample: 100},
 		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8, Grants: 3000, GrantsPerPod: 300},
 		CacheEntries: 5000, CacheBytes: 8 << 20, TTL: TTL{5, 3600},
-		ServerNames: ServerNames{Port: 8443, Connections: 2000, ConnectionsPerPod: 200, Hellos: 500, HellosPerPod: 50},
+		ServerNames: ServerNames{Port: 8443, Connections: 2000, ConnectionsPerPod: 200, Hellos: 500, HellosPerPod: 50, Grace: 5 * time.Minute},
 	}
 	diff.Error(t, want, c)
 	for q, zone := range map[string]string{"x.a.corp.test": "a.corp.test", "b.corp.test": "corp.test", "notcorp.test": ".", ".": "."} {
@@ -301,7 +302,7 @@ func TestBadFiles(t *testing.T) {
 		{"a limit twice", "limits {\n queries 5\n queries 6\n}", "queries: stands in line 4 already, write it once"},
 		{"limits crossed", "limits {\n queries 5\n queries_per_pod 6\n}", "above the bound of all"},
 		{"servernames", "servernames 8443", "is a block"},
-		{"a server name's option", "servernames {\n timeout 3s\n}", "is not an option of servernames, write port, connections, connections_per_pod, hellos or hellos_per_pod"},
+		{"a server name's option", "servernames {\n timeout 3s\n}", "is not an option of servernames, write port, connections, connections_per_pod, hellos, hellos_per_pod or grace"},
 		{"connections crossed", "servernames {\n connections 1023\n}", "servernames: the bound of one pod is above the bound of all"},
 		{"hellos crossed", "servernames {\n hellos_per_pod 1025\n}", "servernames: the bound of one pod is above the bound of all"},
 		{"an option's block", "limits {\n queries 5 {\n }\n}", "queries: has no block of its own"},

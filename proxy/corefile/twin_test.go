@@ -128,6 +128,10 @@ func (w *writer) serverNames() []string {
 		}
 	}
 	return w.some(map[string]func() string{
+		"grace": func() string {
+			n.Grace = time.Duration(w.IntN(3_600_001)) * time.Millisecond
+			return "grace " + n.Grace.String()
+		},
 		"port":                number("port", &n.Port, 1, 65535),
 		"connections":         number("connections", &n.Connections, 1024, 65536),
 		"connections_per_pod": number("connections_per_pod", &n.ConnectionsPerPod, 1, 1024),

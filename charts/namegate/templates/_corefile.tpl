@@ -61,7 +61,7 @@
     {{- include "namegate.checkServerNames" . }}
     servernames {
         {{- range $option, $n := . }}
-        {{ snakecase $option }} {{ $n | int64 }}
+        {{ snakecase $option }} {{ if kindIs "string" $n }}{{ default "30s" $n }}{{ else }}{{ $n | int64 }}{{ end }}
         {{- end }}
     }
     {{- end }}
@@ -112,6 +112,14 @@ audit {{ .audit }}
 
 {{- define "namegate.checkServerNames" -}}
 {{- include "namegate.checkBounds" (list "serverNames" . (list "connectionsPerPod" 1024 "connections" 8192) (list "hellosPerPod" 64 "hellos" 1024)) -}}
+{{- if gt (include "namegate.grace" . | int64) 3600 -}}
+{{- fail (printf "corefile.serverNames: grace, %s, is out of bounds; write 0s to 1h" .grace) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* How long connections of rules with a server name are served in an upgrade, in seconds; the default is the agent's. */ -}}
+{{- define "namegate.grace" -}}
+{{- include "namegate.seconds" (default "30s" .grace) -}}
 {{- end -}}
 
 {{- define "namegate.checkBounds" -}}
