@@ -62,7 +62,7 @@ type Total struct {
 	Direction string
 	Verdict   audit.FlowVerdict
 	Reason    audit.FlowReason
-	Tier      policy.Tier // of the rule with ReasonRule
+	Tier      policy.Tier // of the rule, policy.Namespace for none
 	Count     uint64
 }
 
@@ -198,12 +198,13 @@ func viewOf(snap *policy.Snapshot, p nflog.Packet) *policy.View {
 // denied counts a connection that the kernel denied, which led to reached. The caller holds mu.
 func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort) {
 	view := viewOf(snap, p)
-	allowed, by := d.evaluate(snap, view, p, reached, false)
-	if allowed {
+	verdict, by := d.evaluate(snap, view, p, reached, false)
+	if verdict == policy.AllowFlow {
 		by = nil // an entry is not known that the kernel has, or the reverse
 	}
 	d.count(snap, p, reached, audit.Denied, by)
-	if would, by := d.evaluate(snap, view, p, reached, true); would && !allowed {
+	// A connection that a policy with Audit would check counts as one that it allows.
+	if would, by := d.evaluate(snap, view, p, reached, true); verdict != policy.AllowFlow && (would == policy.AllowFlow || would == policy.CheckFlow && by.Audit) {
 		d.count(snap, p, reached, audit.WouldAllow, by)
 	}
 }
@@ -213,10 +214,10 @@ func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.Ad
 func (d *Denials) passed(snap *policy.Snapshot, packets []pending) {
 	for _, p := range packets {
 		view := viewOf(snap, p.Packet)
-		if allowed, _ := d.evaluate(snap, view, p.Packet, p.reached, false); !allowed {
+		if verdict, _ := d.evaluate(snap, view, p.Packet, p.reached, false); verdict == policy.DenyFlow {
 			continue
 		}
-		if allowed, by := d.evaluate(snap, view, p.Packet, p.reached, true); !allowed {
+		if verdict, by := d.evaluate(snap, view, p.Packet, p.reached, true); verdict == policy.DenyFlow {
 			d.count(snap, p.Packet, p.reached, audit.WouldDeny, by)
 		}
 	}
@@ -263,7 +264,9 @@ func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, reached netip.
 		}
 	}
 	f.Names, f.Reason = d.explain(view, at, by)
-	if by != nil && (by.Tier != policy.Namespace || by.Action == policy.Deny) {
+	if at.verdict == audit.Denied && policy.VerdictOf(false, by) == policy.CheckFlow {
+		f.Reason, f.Rule = audit.ReasonUnchecked, by
+	} else if by != nil && (by.Tier != policy.Namespace || by.Action == policy.Deny) {
 		f.Reason, f.Rule = audit.ReasonRule, by
 	} else if at.verdict == audit.WouldAllow {
 		at.verdict = audit.Denied
@@ -317,6 +320,11 @@ func (d *Denials) Totals() []Total {
 			add(Total{Direction: audit.Egress, Verdict: v, Reason: r})
 		}
 		add(Total{Direction: audit.Egress, Verdict: v, Reason: audit.ReasonRule, Tier: policy.Baseline})
+	}
+	for _, r := range []audit.FlowReason{audit.ReasonServerName, audit.ReasonLimit, audit.ReasonUnchecked} {
+		for _, tier := range []policy.Tier{policy.Admin, policy.Namespace, policy.Baseline} {
+			add(Total{Direction: audit.Egress, Verdict: audit.Denied, Reason: r, Tier: tier})
+		}
 	}
 	add(Total{Direction: audit.Ingress, Verdict: audit.Denied, Reason: audit.ReasonRule, Tier: policy.Admin})
 	add(Total{Direction: audit.Ingress, Verdict: audit.Denied, Reason: audit.ReasonIsolated})

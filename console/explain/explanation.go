@@ -208,7 +208,9 @@ type Flow struct {
 	Port     uint16    `json:"port,omitempty"`
 	Names    []string  `json:"names,omitempty"`
 	Reason   string    `json:"reason"`
-	// By is the rule of a cluster policy that decided, as far as the caller may read it.
+	// ServerName is what the client claimed in a connection that the agent checked.
+	ServerName string `json:"serverName,omitempty"`
+	// By is the rule that decided, or that requires the server name, as far as the caller may read it.
 	By    string `json:"by,omitempty"`
 	Count uint64 `json:"count"`
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
 )
@@ -127,7 +128,14 @@ func (p *Printer) evidence(e *explain.Explanation, say func(name, format string,
 		if len(f.Names) > 0 {
 			names = " (" + strings.Join(f.Names, ", ") + ")"
 		}
-		say(f.Verdict+" lately", "%d × %s %s%s, %s: %s", f.Count, f.Protocol, hostPort(f.Address, f.Port), names, ago(p.Now().Sub(f.Last)), cmp.Or(f.By, f.Reason))
+		if f.ServerName != "" {
+			names += fmt.Sprintf(" for %q", f.ServerName)
+		}
+		why := cmp.Or(f.By, f.Reason)
+		if f.Reason != string(audit.ReasonRule) && f.By != "" {
+			why = f.Reason + " by " + f.By
+		}
+		say(f.Verdict+" lately", "%d × %s %s%s, %s: %s", f.Count, f.Protocol, hostPort(f.Address, f.Port), names, ago(p.Now().Sub(f.Last)), why)
 	}
 }
 
