@@ -95,7 +95,8 @@ type Rules struct {
 	// NamespaceDeny are the rules of the Namespace tier that deny, for every destination. They
 	// come before its union.
 	NamespaceDeny []*Rule
-	// NamespaceChecked are the rules of the Namespace tier with ServerName. They are asked behind its union.
+	// NamespaceChecked are the rules of the Namespace tier with ServerName, those of Audit policies last. They are asked
+	// behind its union.
 	NamespaceChecked []*Rule
 }
 

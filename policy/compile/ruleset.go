@@ -30,11 +30,15 @@ func newRuleset(policies []*parsed) *ruleset {
 		policies, r.left = withinBounds(policies)
 	}
 	v.Rules.Namespace = make([]*policy.Rule, 0, rules)
+	var audited []*policy.Rule // of NamespaceChecked
 	for i, p := range policies {
 		v.Policies[i] = p.ID
 		for _, rule := range p.Rules {
 			of := &v.Rules.Namespace
-			if rule.ServerName {
+			switch {
+			case rule.ServerName && p.Audit:
+				of = &audited
+			case rule.ServerName:
 				of = &v.Rules.NamespaceChecked
 			}
 			*of = append(*of, rule.Rule)
@@ -50,6 +54,7 @@ func newRuleset(policies []*parsed) *ruleset {
 		v.Unmatched = max(v.Unmatched, p.Unmatched)
 		v.Limits = v.Limits.Strictest(p.Limits)
 	}
+	v.Rules.NamespaceChecked = append(v.Rules.NamespaceChecked, audited...)
 	v.Index = policy.NewIndex(slices.Concat(v.Rules.Namespace, v.Rules.NamespaceChecked), matches)
 	r.left = append(r.left, overOpenings(v.Index, tooManyOpenings)...)
 	return r
