@@ -99,13 +99,8 @@ func EvaluateIngress(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 // denies it, or an FQDNNetworkPolicy isolates its pod. ClusterNetworkPolicies and
 // NetworkPolicies decide about new connections.
 func Keeps(v *View, in *Snapshot, f *Flow) bool {
-	allowed, _ := Evaluate(v, in, f)
-	if !allowed {
-		open := *f
-		open.open = true
-		allowed, _ = Evaluate(v, in, &open)
-	}
-	return allowed
+	verdict, _ := Kept(v, in, f)
+	return verdict == AllowFlow
 }
 
 // tiers is what is in force of a view.

@@ -10,6 +10,23 @@ const (
 	CheckFlow                // where its server name is a name for which the pod holds a grant by such a rule
 )
 
+// Judge is Evaluate with its verdict.
+func Judge(v *View, in *Snapshot, f *Flow) (Verdict, *Rule) {
+	allowed, by := Evaluate(v, in, f)
+	return VerdictOf(allowed, by), by
+}
+
+// Kept is Keeps with its verdict: of a connection that the agent checked, CheckFlow is that it stays if its name does.
+func Kept(v *View, in *Snapshot, f *Flow) (Verdict, *Rule) {
+	verdict, by := Judge(v, in, f)
+	if verdict == DenyFlow {
+		open := *f
+		open.open = true
+		verdict, by = Judge(v, in, &open)
+	}
+	return verdict, by
+}
+
 // VerdictOf returns the verdict of what Evaluate returns.
 func VerdictOf(allowed bool, by *Rule) Verdict {
 	switch {

@@ -41,6 +41,8 @@ const (
 	beforeNATPriority = "-149" // before the DNAT of others, behind conntrack and mangle
 	arrivingPriority  = "-12"  // both before the verdict about pods
 	leavingPriority   = "-11"
+	leadPriority      = "-109" // behind the audit log, before the DNAT of others
+	guardPriority     = "-13"  // before the verdict about pods
 	bridgePriority    = "-300"
 )
 

@@ -25,6 +25,8 @@ type Tiers struct {
 	Accepts []*TierRule
 	// NamespaceDeny are asked of candidates too, where there is a Namespace tier.
 	NamespaceDeny []*TierRule
+	// Checked are rules of the Namespace tier that are Led, and say nothing else.
+	Checked []*TierRule
 	// Namespace: what is no candidate is denied, and Baseline is not asked.
 	Namespace bool
 	// DNS: to State.DNS, it comes before the rules.
@@ -41,6 +43,8 @@ type TierRule struct {
 	// Ports are of what the rule is about, nil for every protocol and port.
 	Ports  []policy.PortRange
 	Action Action
+	// Led: connections of TCP to Entries are led to the relay, and Action is of what is not.
+	Led bool
 }
 
 // Action is the effect of a rule.
@@ -79,7 +83,7 @@ const (
 )
 
 // passing are the beginnings of the names of objects that states add.
-var passing = []string{adminPrefix, restPrefix, ingressPrefix, partPrefix, podPrefix, listPrefix, nodePrefix, peersPrefix, timed.EntriesPrefix, timed.GrantsPrefix}
+var passing = []string{adminPrefix, restPrefix, ingressPrefix, partPrefix, podPrefix, listPrefix, nodePrefix, relayPrefix, peersPrefix, timed.EntriesPrefix, timed.GrantsPrefix}
 
 // objects is what a state adds to the layout of the inet table. Each rule refers to
 // earlier chains alone.
@@ -130,6 +134,7 @@ func (s State) objects(before objects) objects {
 	out.fronts, out.ingress = out.tiers.fronts, out.tiers.ingress
 	out.subjects = d.subjects(s)
 	d.ingressHook(len(s.Ingress) > 0)
+	d.relay(s)
 	d.node(s.Node)
 	d.auditedNode(s.NodeAudited)
 	d.nodeDNS(s.NodeDNS)
@@ -190,7 +195,7 @@ func (d *dispatch) tiers(t *Tiers) string {
 		next = "goto " + d.chain(restPrefix, d.list(t.NamespaceDeny, next)...)
 		nextBare = "goto " + d.chain(restPrefix, d.untracked(t.NamespaceDeny, nextBare)...)
 	}
-	var front []*item
+	front := toRelay(t)
 	if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r *TierRule) bool { return r.Entries != "" }) {
 		front = append(front, newItem("goto "+d.chain(partPrefix, d.untracked(t.Admin, nextBare)...), "ct state untracked "))
 	}
@@ -221,7 +226,7 @@ func (s State) objectsKey() objectsKey {
 	if s.NodeDNS != nil {
 		key.ids = append(key.ids, fmt.Sprint("nodedns ", s.NodeDNS.Mark))
 	}
-	key.ids = append(key.ids, fmt.Sprint("audited ", s.NodeAudited))
+	key.ids = append(key.ids, fmt.Sprint("audited ", s.NodeAudited), fmt.Sprint("relays ", s.Relays))
 	return key
 }
 

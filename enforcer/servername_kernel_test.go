@@ -1,0 +1,248 @@
+package enforcer_test
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
+)
+
+// relay echoes what is led to it.
+type relay struct {
+	port uint16
+	mu   sync.Mutex
+	led  map[netip.AddrPort]netip.AddrPort // what each source dialled
+	all  []net.Listener
+}
+
+// serveRelay has connections led to an echo.
+func (p *peering) serveRelay() {
+	p.t.Helper()
+	p.relay = &relay{port: 15443, led: map[netip.AddrPort]netip.AddrPort{}}
+	p.countByName(p.services...)
+	p.t.Cleanup(p.relay.close)
+}
+
+func (r *relay) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.all {
+		l.Close()
+	}
+	r.all = nil
+}
+
+// listen listens on the addresses of the present agent.
+func (r *relay) listen(p *peering) {
+	assigned, _ := p.e.Interception().Relays()
+	if len(assigned) != 2 {
+		p.t.Fatalf("the relay has %v", assigned)
+	}
+	for _, at := range assigned {
+		l, err := p.Node.Listen(at.String())
+		fatal.If(p.t, err)
+		r.mu.Lock()
+		r.all = append(r.all, l)
+		r.mu.Unlock()
+		go r.serve(l)
+	}
+}
+
+func (r *relay) serve(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		source := c.RemoteAddr().(*net.TCPAddr).AddrPort()
+		to := original(c.(*net.TCPConn))
+		r.mu.Lock()
+		r.led[source] = to
+		r.mu.Unlock()
+		go func() {
+			defer c.Close()
+			_, _ = io.Copy(c, c)
+		}()
+	}
+}
+
+// original is what the other end of a connection dialled.
+func original(c *net.TCPConn) (to netip.AddrPort) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return to
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if c.RemoteAddr().(*net.TCPAddr).IP.To4() != nil {
+			if b, err := unix.GetsockoptIPv6Mreq(int(fd), unix.SOL_IP, unix.SO_ORIGINAL_DST); err == nil {
+				m := b.Multiaddr
+				to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(m[4:8])), uint16(m[2])<<8|uint16(m[3]))
+			}
+		} else if b, err := unix.GetsockoptIPv6MTUInfo(int(fd), unix.SOL_IPV6, unix.SO_ORIGINAL_DST); err == nil {
+			to = netip.AddrPortFrom(netip.AddrFrom16(b.Addr.Addr), b.Addr.Port>>8|b.Addr.Port<<8)
+		}
+	})
+	return to
+}
+
+// dialled is where connections of a source, from a time on, were led from.
+func (r *relay) dialled(from netip.AddrPort) netip.AddrPort {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.led[from]
+}
+
+// checked returns a rule that requires the server name.
+func checked(tier policy.Tier, ports policy.PortSet, of string, names ...string) *policy.Rule {
+	r := byName(tier, policy.Accept, ports, of, names...)
+	r.ServerName = true
+	r.ID = r.NewID()
+	return r
+}
+
+// leads expects that a connection of a pod is led to the relay, or is not.
+func (p *peering) leads(when string, pod string, to netip.AddrPort, want bool) {
+	p.t.Helper()
+	c, err := p.Pod(pod).Dial("tcp", to.String(), lab.Limit)
+	if err != nil {
+		if want {
+			p.t.Errorf("%s: %s to %s: %v", when, pod, to, err)
+		}
+		return
+	}
+	defer c.Close()
+	got := lab.Echo(c, lab.Limit)
+	from := c.LocalAddr().(*net.TCPAddr).AddrPort()
+	if led := p.relay.dialled(from); got != lab.Answered || (led == to) != want || led.IsValid() != want {
+		p.t.Errorf("%s: %s to %s is %s, led from %v, want led %v", when, pod, to, got, led, want)
+	}
+}
+
+// silent expects that dialling the relay gets nothing.
+func (p *peering) silent(when string, relays ...netip.AddrPort) {
+	p.t.Helper()
+	var probing sync.WaitGroup
+	defer probing.Wait()
+	for _, at := range relays {
+		for name, h := range map[string]*lab.Host{"client": p.Pod("client").Host, "other": p.Pod("other").Host, "node": p.Node, "world": p.World} {
+			for _, port := range []uint16{at.Port(), 80} {
+				probing.Go(func() {
+					if got := h.ProbeFor("tcp", netip.AddrPortFrom(at.Addr(), port), lab.Patience); got != lab.Silent {
+						p.t.Errorf("%s: %s to the relay at %s port %d: %s", when, name, at.Addr(), port, got)
+					}
+				})
+			}
+		}
+	}
+}
+
+// egress asks Egress on the node.
+func (p *peering) egress(source netip.Addr, to netip.AddrPort, name fqdn.Name) (d policy.Egress) {
+	p.t.Helper()
+	fatal.If(p.t, p.Node.Do(func() error { d = p.e.Egress(source, to, name); return nil }))
+	return d
+}
+
+// TestServerNames: what only rules with ServerName allow is led to the relay, which accepts nothing else. Without such
+// rules the tables are as before.
+func TestServerNames(t *testing.T) {
+	t.Parallel()
+	for name, tier := range map[string]policy.Tier{"Admin": policy.Admin, "Namespace": policy.Namespace, "Baseline": policy.Baseline} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachPeering(t, func(t *testing.T, p *peering) { p.serverNames(t, tier) })
+		})
+	}
+}
+
+func (p *peering) serverNames(t *testing.T, tier policy.Tier) {
+	outside := outsides(1)
+	if tier == policy.Baseline {
+		p.labels["client"] = "client" // there is no Namespace tier
+	}
+	p.ordered = map[string][]*policy.Rule{"client": {}}
+	p.apply()
+	chains := func() string {
+		out, err := p.Node.Run("nft", "list", "chains")
+		fatal.If(t, err)
+		return out
+	}
+	before := chains()
+	p.serveRelay()
+	rule := checked(tier, "tcp/80", "checked", "a.test", "b.test")
+	p.ordered["client"] = []*policy.Rule{rule}
+	if tier == policy.Baseline {
+		p.ordered["client"] = append(p.ordered["client"], &policy.Rule{Tier: tier, Action: policy.Deny, Ports: policy.AnyPort, Policy: "cluster"})
+	}
+	p.apply()
+	assigned, inForce := p.e.Interception().Relays()
+	diff.Equal(t, len(assigned), len(inForce), "relays in force")
+	for _, at := range assigned {
+		via := uplinks[0]
+		if at.Addr().Is6() {
+			via = uplinks[1]
+		}
+		_, err := p.World.Run("ip", "route", "add", at.Addr().String(), "via", via.String())
+		fatal.If(t, err)
+	}
+	p.silent("before an answer", assigned...)
+	p.answer("client", "a.test", outside...)
+	for _, a := range outside {
+		to := netip.AddrPortFrom(a, 80)
+		p.leads("granted", "client", to, true)
+		p.leads("of another pod", "other", to, false)
+		p.expect("client", a, 81, lab.Refused)
+		source := p.Pod("client").Addr4
+		if a.Is6() {
+			source = p.Pod("client").Addr6
+		}
+		for name, want := range map[fqdn.Name]policy.Verdict{"": policy.CheckFlow, policytest.Name("A.test"): policy.CheckFlow, policytest.Name("b.test"): policy.DenyFlow} {
+			if d := p.egress(source, to, name); d.Verdict != want || d.Pod != p.view("client").Pod.PodRef || d.By != rule {
+				t.Errorf("%s to %s with %q: %+v", source, to, name, d)
+			}
+		}
+		if d := p.egress(source, netip.AddrPortFrom(a, 81), ""); d.Verdict != policy.DenyFlow {
+			t.Errorf("another port: %+v", d)
+		}
+		if d := p.egress(uplinks[0], to, ""); d.Verdict != policy.DenyFlow || d.Pod != (policy.PodRef{}) {
+			t.Errorf("of no pod: %+v", d)
+		}
+	}
+	p.silent("granted", assigned...)
+	list, err := p.Node.Run("nft", "list", "table", "inet", layout.TableName)
+	fatal.If(t, err)
+	if strings.Count(list, `comment "connections whose TLS server name is checked"`) != 3 {
+		t.Errorf("chains without a comment:\n%s", list)
+	}
+	p.relay.close()
+	for _, a := range outside {
+		diff.Equal(t, lab.Refused, p.Pod("client").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.Limit), "without a relay")
+	}
+	p.silent("without a relay", assigned...)
+	p.restart()
+	p.silent("of the next agent", assigned...)
+	p.apply()
+	p.answer("client", "a.test", outside...)
+	now, _ := p.e.Interception().Relays()
+	p.leads("by the next agent", "client", netip.AddrPortFrom(outside[0], 80), true)
+	p.silent("of both agents", append(slices.Clone(assigned), now...)...)
+	p.ordered["client"], p.relay = nil, nil
+	p.apply()
+	p.countByName(p.services...)
+	p.e.Interception().GiveBack()
+	p.reconcile()
+	diff.Error(t, before, chains(), "without rules")
+}
