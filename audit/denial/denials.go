@@ -203,8 +203,7 @@ func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.Ad
 		by = nil // an entry is not known that the kernel has, or the reverse
 	}
 	d.count(snap, p, reached, audit.Denied, by)
-	// A connection that a policy with Audit would check counts as one that it allows.
-	if would, by := d.evaluate(snap, view, p, reached, true); verdict != policy.AllowFlow && (would == policy.AllowFlow || would == policy.CheckFlow && by.Audit) {
+	if would, by := d.evaluate(snap, view, p, reached, true); would == policy.AllowFlow && verdict != policy.AllowFlow {
 		d.count(snap, p, reached, audit.WouldAllow, by)
 	}
 }

@@ -14,26 +14,21 @@ import (
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
-// requiring makes the rules of the pods require the server name, and grants x.api.example.org to a.
-func (w *world) requiring() (v *policy.View) {
-	for _, pod := range []string{"a", "b"} {
-		v := w.snap.View(at[pod])
-		if v == nil {
-			continue
-		}
-		for _, r := range v.Rules.Namespace {
-			if len(r.Matches) > 0 && r.Ports == "tcp/443" {
-				r.ServerName = true
-				r.ID = r.NewID()
-				v.Rules.NamespaceChecked = append(v.Rules.NamespaceChecked, r)
-			}
-		}
-		v.Rules.Namespace = nil
+// requiring makes the rules of the pods require the server name, beside more policies, and grants x.api.example.org to a.
+func (w *world) requiring(more ...*v1alpha1.FQDNNetworkPolicy) (v *policy.View) {
+	checked := []*v1alpha1.FQDNNetworkPolicy{
+		fqdnPolicy("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443 *.api.example.org:443"), fqdnPolicy("watch", "audit", v1alpha1.EnforcementAudit, "web.example.org:443"),
 	}
+	for _, p := range checked {
+		for i := range p.Spec.Egress {
+			p.Spec.Egress[i].ServerName = v1alpha1.ServerNameRequire
+		}
+	}
+	w.snap = compile.New().Compile(compile.Input{Policies: append(checked, more...), Pods: []policy.Pod{w.snap.View(at["a"]).Pod, w.snap.View(at["b"]).Pod}})
 	v = w.snap.View(at["a"])
-	w.granted = append(w.granted, policy.GrantInfo{
+	w.granted = []policy.GrantInfo{{
 		Pod: policytest.Ref("a"), Name: policytest.Name("x.api.example.org"), Addr: netip.MustParseAddr("198.51.100.1"), Until: w.now.Add(time.Minute), Rule: v.Rules.NamespaceChecked[1].ID,
-	})
+	}}
 	return v
 }
 
@@ -121,13 +116,7 @@ func TestAuditChecksNothing(t *testing.T) {
 	w.expect("would-deny b tcp 198.51.100.1:80 ports x1 [web.example.org by shop/watch web.example.org]")
 
 	w = newWorld(t)
-	w.snap = compile.New().Compile(compile.Input{
-		Policies: []*v1alpha1.FQDNNetworkPolicy{
-			fqdnPolicy("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443 *.api.example.org:443"), fqdnPolicy("watch-a", "enforce", v1alpha1.EnforcementAudit, "w.test:443"),
-		},
-		Pods: []policy.Pod{w.snap.View(at["a"]).Pod, w.snap.View(at["b"]).Pod},
-	})
-	w.requiring()
+	w.requiring(fqdnPolicy("watch-a", "enforce", v1alpha1.EnforcementAudit, "w.test:443"))
 	w.told("a", "w.test", "198.51.100.2", 60, "")
 	w.denied("a", "tcp", "198.51.100.2:443")
 	w.expect("denied a tcp 198.51.100.2:443 unmatched x1 [w.test]", "would-allow a tcp 198.51.100.2:443 unmatched x1 [w.test by shop/watch-a w.test]")
