@@ -250,7 +250,7 @@ func gets(u policy.Unmatched, field string) string {
 func (in *inquiry) nearMisses(n fqdn.Name) {
 	const most = 3
 	said := map[string]bool{}
-	for _, r := range in.f.View.Rules.Namespace {
+	for _, r := range slices.Concat(in.f.View.Rules.Namespace, in.f.View.Rules.NamespaceChecked) {
 		for _, m := range r.Matches {
 			if why := nearMiss(m.Pattern.String(), n); why != "" && !said[why] && len(said) < most {
 				said[why] = true

@@ -174,7 +174,7 @@ func flowWords(l *audit.Line) string {
 	}
 	switch {
 	case l.Tier == "":
-	case l.Reason != audit.ReasonRule:
+	case l.Reason == audit.ReasonServerName, l.Reason == audit.ReasonLimit, l.Reason == audit.ReasonUnchecked:
 		words = append(words, strings.TrimSpace("- by "+l.Policy+" "+l.Rule))
 	case l.Policy == explain.Hidden(l.Tier):
 		words = append(words[:len(words)-1], "- by "+l.Policy)
