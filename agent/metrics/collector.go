@@ -129,7 +129,7 @@ func (e emitter) problems(all []policy.Problem) {
 }
 
 var findingReasons = [...]string{status.DNSBlocked, status.NotSeen, status.IPVS, status.BridgeNotFiltered, status.HostNetwork,
-	status.SecondInterface, status.Homeless, status.SocketLB, status.TurnedToAudit, status.FailsafesUnknown, status.InterfacesUnknown, status.ResolverLoop, status.SocketBound, status.Offloaded}
+	status.SecondInterface, status.Homeless, status.SocketLB, status.TurnedToAudit, status.FailsafesUnknown, status.InterfacesUnknown, status.ResolverLoop, status.SocketBound, status.Offloaded, status.NotRelayed}
 
 // podsByReason counts the pods of findings, each once for a reason.
 func podsByReason(findings []status.Finding) map[string]int {
