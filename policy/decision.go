@@ -46,6 +46,25 @@ func (d *Decision) Allowed() bool {
 	return false
 }
 
+// Checks tells whether connections to a name are checked: a rule with ServerName accepts it on ports on which no rule
+// without comes first.
+func (d *Decision) Checks() bool {
+	for i, m := range d.Matches {
+		if !m.ServerName || !d.counts(m) {
+			continue
+		}
+		plain := false
+		for j, o := range d.Matches {
+			first := j < i || o.Rule.Tier == Namespace && m.Rule.Tier == Namespace
+			plain = plain || first && o.Accepts() && !o.ServerName && d.counts(o) && o.Ports.covers(m.Ports)
+		}
+		if !plain {
+			return true
+		}
+	}
+	return false
+}
+
 // Audited tells whether matches exist, and only of Audit policies.
 func (d *Decision) Audited() bool {
 	return len(d.Matches) > 0 && !d.Allowed()
