@@ -41,6 +41,7 @@ func (p *Printer) Explained(e *explain.Explanation) error {
 // verdictWords are the verdicts for people.
 var verdictWords = map[explain.Verdict]string{
 	explain.OnceAsked: "allowed once the pod asks for the name",
+	explain.Checked:   "allowed with the right server name",
 	explain.WouldDeny: "passes, and would be denied",
 	explain.Unknown:   "not known here",
 	explain.Elsewhere: "not known here",
@@ -108,7 +109,7 @@ func (p *Printer) evidence(e *explain.Explanation, say func(name, format string,
 		if g.Ended {
 			state = "ended " + ago(p.Now().Sub(g.Until))
 		}
-		say("opened", "%s for %s on %s, %s", g.Address, g.Name, g.Ports, state)
+		say("opened", "%s for %s on %s%s, %s", g.Address, g.Name, g.Ports, explain.Requires(g.ServerName), state)
 	}
 	for _, s := range e.Names {
 		by, blocked := "", ""
@@ -149,9 +150,9 @@ func (p *Printer) rules(e *explain.Explanation, say func(name, format string, ar
 		return
 	}
 	for _, m := range e.Matches {
-		kind := ""
+		kind := explain.Requires(m.ServerName)
 		if m.Audit {
-			kind = ", Audit"
+			kind += ", Audit"
 		}
 		if !m.OnPort {
 			kind += ", not on this port"
