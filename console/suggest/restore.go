@@ -45,9 +45,7 @@ func Restore(v *policy.View, policies []v1alpha1.FQDNNetworkPolicy) (p v1alpha1.
 	add := func(of []*policy.Rule, serverName v1alpha1.ServerName) {
 		for _, r := range Rules(allowedBy(v, of)) {
 			for names := range slices.Chunk(r.Names, cfqdnnp.MaxMatches) {
-				rule := clusterRules([]Rule{{names, r.Ports}}, matchNames)[0]
-				rule.ServerName = serverName
-				p.Spec.Egress = append(p.Spec.Egress, rule)
+				p.Spec.Egress = append(p.Spec.Egress, clusterRules([]Rule{{names, r.Ports, serverName}}, matchNames)...)
 			}
 			ok = ok && len(r.Ports) <= cfqdnnp.MaxPorts
 		}
