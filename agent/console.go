@@ -155,6 +155,12 @@ func (a *agent) inside(addr netip.Addr) string {
 	return ""
 }
 
+// ofCluster tells whether an address is in the cluster, or in its ranges.
+func (a *agent) ofCluster(addr netip.Addr) bool {
+	in := func(p netip.Prefix) bool { return p.Contains(addr) }
+	return a.inside(addr) != "" || slices.ContainsFunc(a.nodes.cluster().Ranges, in) || slices.ContainsFunc(a.config.Load().ClusterRanges, in)
+}
+
 // live is the serve.Live of an agent.
 type live struct {
 	agent         *agent

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"log/slog"
 
 	"golang.org/x/sys/unix"
 
@@ -16,20 +15,19 @@ const (
 	otherFiles = 4096
 )
 
-// boundFiles returns the bounds of relayed connections, lowered to what the limit of open files has room for.
-// The Go runtime has raised the soft limit to the hard one.
-func boundFiles(c *corefile.Config, log *slog.Logger) (corefile.ServerNames, error) {
+// boundFiles returns the bounds of relayed connections, lowered to what the limit of open files has room for, and
+// says so in low. The Go runtime has raised the soft limit to the hard one.
+func boundFiles(c *corefile.Config) (n corefile.ServerNames, low error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return c.ServerNames, fmt.Errorf("read the limit of open files: %w", err)
 	}
 	n, need := fitFiles(c.ServerNames, c.Limits.Connections, limit.Cur)
 	if n != c.ServerNames {
-		log.Warn("the limit of open files is too low for the connections of rules with serverName: there are fewer; "+
-			"raise the limit (LimitNOFILE of the container runtime, or ulimit -n), or lower connections in the block servernames of the Corefile",
-			"limit", limit.Cur, "needed", need, "connections", n.Connections)
+		low = fmt.Errorf("the limit of open files is %d, and %d connections need %d: there are at most %d; raise the limit (LimitNOFILE of the container runtime, "+
+			"or ulimit -n), or lower connections in the block servernames of the Corefile", limit.Cur, c.ServerNames.Connections, need, n.Connections)
 	}
-	return n, nil
+	return n, low
 }
 
 // fitFiles returns the bounds that a limit of open files has room for, beside the TCP connections for DNS, and

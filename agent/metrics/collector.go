@@ -88,6 +88,7 @@ func (e emitter) facts(f Facts) {
 	}
 	e.enforcer(f.Enforcer)
 	e.proxy(f.Proxy)
+	e.relay(f.Relay)
 	for _, z := range f.Upstreams {
 		e.gauge("dns_upstreams", "Upstreams of each zone by state.", float64(z.Up), "zone", z.Zone, "state", "up")
 		e.gauge("dns_upstreams", "Upstreams of each zone by state.", float64(z.Down), "zone", z.Zone, "state", "down")

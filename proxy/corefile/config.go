@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/servername"
 )
 
 // Config is everything the administrator of the node can set. A Config that
@@ -177,11 +178,8 @@ type Limits struct {
 
 // ServerNames says where connections of rules with a server name are served, and bounds them.
 type ServerNames struct {
-	Port              int // of the agent's own addresses
-	Connections       int // open, of every pod
-	ConnectionsPerPod int
-	Hellos            int // connections of every pod whose hello is awaited
-	HellosPerPod      int
+	Port int // of the agent's own addresses
+	servername.Limits
 	// Grace is how long an agent serves open connections after the next one has taken the node, from its own end on.
 	Grace time.Duration
 }
@@ -210,7 +208,7 @@ func Default() *Config {
 			Addresses: 128,
 			Grants:    262144, GrantsPerPod: 8192,
 		},
-		ServerNames:  ServerNames{Port: 9955, Connections: 8192, ConnectionsPerPod: 1024, Hellos: 1024, HellosPerPod: 64, Grace: 30 * time.Second},
+		ServerNames:  ServerNames{Port: 9955, Limits: servername.DefaultLimits, Grace: 30 * time.Second},
 		GrantTimeout: 500 * time.Millisecond,
 		CacheEntries: 10_000,
 		CacheBytes:   32 << 20,
