@@ -47,6 +47,10 @@ func (e *Enforcer) tables(subjects dataplane.Subjects, inForce *policy.Snapshot)
 
 func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects, inForce *policy.Snapshot) error {
 	in := e.tablesInput(subjects, inForce)
+	if inForce != nil {
+		// Connections are led here from the moment of the write on.
+		e.judging.CompareAndSwap(nil, &judging{inForce, subjects})
+	}
 	err := e.k.Tables.Apply(ctx, ruleset.Render(in, &e.memo))
 	if err == nil && inForce != nil {
 		e.judging.Store(&judging{inForce, subjects})
