@@ -125,7 +125,7 @@ func (i *Interception) Start(abandoned []netip.Addr) ([]netip.Addr, error) {
 func (i *Interception) Stop() {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	i.remove(i.allAssigned())
+	i.remove(append(i.allAssigned(), sortedValues(i.relays)...))
 }
 
 // StopRelays takes the relay's addresses away, after its last connection has ended.
