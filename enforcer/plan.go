@@ -28,7 +28,7 @@ func (e *Enforcer) tablesInput(subjects dataplane.Subjects, inForce *policy.Snap
 		Bound: e.bound(subjects), Known: plan.Known(inForce), Gateways: e.gateways, Recheck: e.flows.Recorded(),
 		DNS: ruleset.DNS{Network: e.intercept.Network(), Endpoint: e.cfg.Endpoint, Serving: e.intercept.Serving(), Predecessor: pods, FailClosed: e.cfg.FailClosed},
 	}
-	in.Relays = layout.Relays{Own: relays, Guarded: slices.Concat(assigned, relays, e.relaysBefore)}
+	in.Relays = layout.Relays{Own: relays, Mark: e.SocketMark(), Guarded: slices.Concat(assigned, relays, e.relaysBefore)}
 	slices.SortFunc(in.Relays.Guarded, netip.AddrPort.Compare)
 	in.Relays.Guarded = slices.Compact(in.Relays.Guarded)
 	if !e.cfg.FailClosed {
@@ -53,7 +53,7 @@ func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects,
 	}
 	err := e.k.Tables.Apply(ctx, ruleset.Render(in, &e.memo))
 	if err == nil && inForce != nil {
-		e.judging.Store(&judging{inForce, subjects})
+		e.judging.Store(newJudging(inForce, subjects))
 	}
 	if err == nil && in.DNS.Node != nil {
 		e.intercept.Guard(in.DNS.Node.Resolvers)

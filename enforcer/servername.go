@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 
@@ -18,6 +19,17 @@ import (
 type judging struct {
 	snapshot *policy.Snapshot
 	subjects dataplane.Subjects
+	node     bool // rules of the node judge what it sends
+}
+
+func newJudging(s *policy.Snapshot, subjects dataplane.Subjects) *judging {
+	out := &judging{snapshot: s, subjects: subjects}
+	if v := s.Node(); v != nil {
+		if p := subjects[v.Pod.PodRef]; p != nil && p.Node != nil {
+			out.node = len(p.Tiers.Node[policy.Local].Egress)+len(p.Tiers.Node[policy.Forwarded].Egress) > 0
+		}
+	}
+	return out
 }
 
 // Egress decides about a connection of TCP that a pod dialled and that was led to the relay, which connects where the
@@ -30,10 +42,19 @@ func (e *Enforcer) Egress(source netip.Addr, to netip.AddrPort, name fqdn.Name) 
 	}
 	a := to.Addr()
 	_, pod := in.snapshot.Pod(a)
-	if pod || intercept.InRange(a) || a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || e.cfg.Inside != nil && e.cfg.Inside(a) || slices.Contains(e.ownAddrs()(), a) {
+	if !e.arrives(in, source, to) || pod || intercept.InRange(a) || a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || e.cfg.Inside != nil && e.cfg.Inside(a) || slices.Contains(e.ownAddrs()(), a) {
 		out.Verdict, out.By = policy.DenyFlow, nil
 	}
 	return out
+}
+
+// arrives tells whether the node's rules for what it forwards let the connection come: the kernel asks them of what leaves.
+func (e *Enforcer) arrives(in *judging, source netip.Addr, to netip.AddrPort) bool {
+	flow := policy.Flow{Protocol: policy.TCP, Dialled: to, Reached: to, Source: policy.CleanAddr(source), Out: policy.AnyInterface}
+	if ref, known := in.snapshot.Pod(source); known && in.subjects[ref] != nil {
+		flow.In = in.subjects[ref].Homes[flow.Source].Iface
+	}
+	return policy.Arrives(in.snapshot.Node(), in.snapshot, &flow)
 }
 
 // Keeps tells whether a connection that Egress allowed to a pod stays. A name that ended counts as long as it is
@@ -41,6 +62,15 @@ func (e *Enforcer) Egress(source netip.Addr, to netip.AddrPort, name fqdn.Name) 
 func (e *Enforcer) Keeps(pod policy.PodRef, source netip.Addr, to netip.AddrPort, name fqdn.Name) bool {
 	d, _ := e.relayed(source, to, name, true)
 	return d.Pod == pod && (d.Verdict == policy.AllowFlow || d.Verdict == policy.CheckFlow && name != "")
+}
+
+// Dialling is called before the relay connects from a bound port of the node: rules of the node judge what is forwarded
+// then, and not what the node's own sockets send.
+func (e *Enforcer) Dialling(ctx context.Context, local, to netip.AddrPort) error {
+	if in := e.judging.Load(); in == nil || !in.node {
+		return nil
+	}
+	return e.tablesInForce().Dialling(ctx, local.Port(), netip.AddrPortFrom(policy.CleanAddr(to.Addr()), to.Port()))
 }
 
 // relayed judges a connection as if it reached what it dialled.

@@ -1,13 +1,16 @@
 package enforcer_test
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,29 +23,34 @@ import (
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
-// relay echoes what is led to it.
+// relay echoes what is led to it and not denied, as if each name were granted.
 type relay struct {
 	port uint16
 	mu   sync.Mutex
 	led  map[netip.AddrPort]netip.AddrPort // what each source dialled
-	all  []net.Listener
+	all  map[netip.AddrPort]net.Listener
 }
 
 // serveRelay has connections led to an echo.
 func (p *peering) serveRelay() {
 	p.t.Helper()
-	p.relay = &relay{port: 15443, led: map[netip.AddrPort]netip.AddrPort{}}
+	p.relay = &relay{port: 15443, led: map[netip.AddrPort]netip.AddrPort{}, all: map[netip.AddrPort]net.Listener{}}
 	p.countByName(p.services...)
 	p.t.Cleanup(p.relay.close)
 }
 
-func (r *relay) close() {
+func (r *relay) close() { r.closeBut(nil) }
+
+// closeBut ends the listeners of other addresses.
+func (r *relay) closeBut(kept []netip.AddrPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, l := range r.all {
-		l.Close()
+	for at, l := range r.all {
+		if !slices.Contains(kept, at) {
+			l.Close()
+			delete(r.all, at)
+		}
 	}
-	r.all = nil
 }
 
 // listen listens on the addresses of the present agent.
@@ -51,17 +59,29 @@ func (r *relay) listen(p *peering) {
 	if len(assigned) != 2 {
 		p.t.Fatalf("the relay has %v", assigned)
 	}
+	r.closeBut(assigned)
+	e := p.e
+	egress := func(source netip.Addr, to netip.AddrPort) (d policy.Egress) {
+		_ = p.Node.Do(func() error { d = e.Egress(source, to, ""); return nil })
+		return d
+	}
 	for _, at := range assigned {
+		r.mu.Lock()
+		there := r.all[at] != nil
+		r.mu.Unlock()
+		if there {
+			continue
+		}
 		l, err := p.Node.Listen(at.String())
 		fatal.If(p.t, err)
 		r.mu.Lock()
-		r.all = append(r.all, l)
+		r.all[at] = l
 		r.mu.Unlock()
-		go r.serve(l)
+		go r.serve(l, egress)
 	}
 }
 
-func (r *relay) serve(l net.Listener) {
+func (r *relay) serve(l net.Listener, egress func(netip.Addr, netip.AddrPort) policy.Egress) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -74,6 +94,10 @@ func (r *relay) serve(l net.Listener) {
 		r.mu.Unlock()
 		go func() {
 			defer c.Close()
+			if egress(source.Addr(), to).Verdict == policy.DenyFlow {
+				_ = c.(*net.TCPConn).SetLinger(0)
+				return
+			}
 			_, _ = io.Copy(c, c)
 		}()
 	}
@@ -98,11 +122,13 @@ func original(c *net.TCPConn) (to netip.AddrPort) {
 	return to
 }
 
-// dialled is where connections of a source, from a time on, were led from.
+// dialled is what the last connection of a source dialled, if it was led here. It is told once: ports are used again.
 func (r *relay) dialled(from netip.AddrPort) netip.AddrPort {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.led[from]
+	to := r.led[from]
+	delete(r.led, from)
+	return to
 }
 
 // checked returns a rule that requires the server name.
@@ -113,20 +139,21 @@ func checked(tier policy.Tier, ports policy.PortSet, of string, names ...string)
 	return r
 }
 
+// probeLed is a probe over TCP that also tells what the relay saw dialled, if it was led there.
+func (p *peering) probeLed(from *lab.Host, to netip.AddrPort, patience time.Duration) (got lab.Outcome, led netip.AddrPort) {
+	c, err := from.Dial("tcp", to.String(), patience)
+	if err != nil {
+		return from.ProbeFor("tcp", to, patience), led // which tells how it failed
+	}
+	defer c.Close()
+	got = lab.Echo(c, patience)
+	return got, p.relay.dialled(c.LocalAddr().(*net.TCPAddr).AddrPort())
+}
+
 // leads expects that a connection of a pod is led to the relay, or is not.
 func (p *peering) leads(when string, pod string, to netip.AddrPort, want bool) {
 	p.t.Helper()
-	c, err := p.Pod(pod).Dial("tcp", to.String(), lab.Limit)
-	if err != nil {
-		if want {
-			p.t.Errorf("%s: %s to %s: %v", when, pod, to, err)
-		}
-		return
-	}
-	defer c.Close()
-	got := lab.Echo(c, lab.Limit)
-	from := c.LocalAddr().(*net.TCPAddr).AddrPort()
-	if led := p.relay.dialled(from); got != lab.Answered || (led == to) != want || led.IsValid() != want {
+	if got, led := p.probeLed(p.Pod(pod).Host, to, lab.Limit); got != lab.Answered || (led == to) != want || led.IsValid() != want {
 		p.t.Errorf("%s: %s to %s is %s, led from %v, want led %v", when, pod, to, got, led, want)
 	}
 }
@@ -176,7 +203,7 @@ func (p *peering) serverNames(t *testing.T, tier policy.Tier) {
 	p.ordered = map[string][]*policy.Rule{"client": {}}
 	p.apply()
 	chains := func() string {
-		out, err := p.Node.Run("nft", "list", "chains")
+		out, err := p.Node.Run("nft", "list", "chains", "inet")
 		fatal.If(t, err)
 		return out
 	}
@@ -224,7 +251,7 @@ func (p *peering) serverNames(t *testing.T, tier policy.Tier) {
 	p.silent("granted", assigned...)
 	list, err := p.Node.Run("nft", "list", "table", "inet", layout.TableName)
 	fatal.If(t, err)
-	if strings.Count(list, `comment "connections whose TLS server name is checked"`) != 3 {
+	if strings.Count(list, `comment "connections whose TLS server name is checked"`) != 4 {
 		t.Errorf("chains without a comment:\n%s", list)
 	}
 	p.relay.close()
@@ -245,4 +272,84 @@ func (p *peering) serverNames(t *testing.T, tier policy.Tier) {
 	p.e.Interception().GiveBack()
 	p.reconcile()
 	diff.Error(t, before, chains(), "without rules")
+}
+
+// dialled is what becomes of a connection that the relay dials from a port of the node. told: Dialling was called.
+func (p *peering) dialled(port uint16, to netip.AddrPort, told bool) lab.Outcome {
+	p.t.Helper()
+	local := netip.AddrPortFrom(netip.IPv4Unspecified(), port)
+	if to.Addr().Is6() {
+		local = netip.AddrPortFrom(netip.IPv6Unspecified(), port)
+	}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local), Timeout: lab.Patience, Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			fatal.If(p.t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(p.e.SocketMark())))
+		})
+	}}
+	var c net.Conn
+	fatal.If(p.t, p.Node.Do(func() (err error) {
+		if told {
+			fatal.If(p.t, p.e.Dialling(context.Background(), local, to))
+		}
+		c, err = d.Dial("tcp", to.String())
+		return nil
+	}))
+	if c == nil {
+		return lab.Silent
+	}
+	defer func() { _ = c.(*net.TCPConn).SetLinger(0); c.Close() }()
+	return lab.Echo(c, lab.Limit)
+}
+
+// TestWhatTheRelayDials: the node's rules judge it as what the node forwards, by the interface that it leaves by, and not as
+// what the node sends. It goes to what it dials alone.
+func TestWhatTheRelayDials(t *testing.T) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		p.nodePeering(t)
+		p.serveRelay()
+		p.apply()
+		port := uint16(20000)
+		is := func(when string, want lab.Outcome, told bool, to ...netip.AddrPort) {
+			t.Helper()
+			for _, at := range to {
+				port++
+				if got := p.dialled(port, at, told); got != want {
+					t.Errorf("%s, told %v: to %s: %s", when, told, at, got)
+				}
+			}
+		}
+		var outside, other []netip.AddrPort
+		for _, a := range outsides(1) {
+			outside, other = append(outside, netip.AddrPortFrom(a, 80)), append(other, netip.AddrPortFrom(a, 81))
+		}
+		services := []netip.AddrPort{netip.AddrPortFrom(service4, 5432), netip.AddrPortFrom(service6, 5432)}
+		is("without rules of the node", lab.Answered, true, outside...)
+		is("led elsewhere by another program", lab.Silent, true, services...)
+		if list, err := p.Node.Run("nft", "list", "set", "inet", "namegate", "dialling4"); err != nil || strings.Contains(list, "elements") {
+			t.Errorf("written without rules of the node: %s, %v", list, err)
+		}
+		deny := nodeRule(policy.Forwarded, false, policy.Deny, "tcp/81")
+		deny.Interfaces = []string{"out0"}
+		elsewhere := nodeRule(policy.Forwarded, false, policy.Deny, "tcp/80")
+		elsewhere.Interfaces = []string{"other*"}
+		p.closeNode([]*policy.Rule{deny, elsewhere}, policy.Local)
+		is("on a closed node", lab.Answered, true, outside...)
+		is("on a closed node", lab.Silent, true, other...)
+		is("on a closed node", lab.Silent, true, services...)
+		is("on a closed node", lab.Silent, false, outside...)
+		began := time.Now()
+		const writes = 200
+		for i := range uint16(writes) {
+			fatal.If(t, p.Node.Do(func() error {
+				return p.e.Dialling(context.Background(), netip.AddrPortFrom(netip.IPv4Unspecified(), 30000+i), outside[0])
+			}))
+		}
+		t.Logf("Dialling takes %v", time.Since(began)/writes)
+		p.nodeRules = []*policy.Rule{deny}
+		p.apply()
+		is("with rules for what is forwarded alone", lab.Answered, true, outside...)
+		is("with rules for what is forwarded alone", lab.Silent, true, other...)
+		is("with rules for what is forwarded alone", lab.Answered, false, other...)
+	})
 }

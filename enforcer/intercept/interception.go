@@ -125,7 +125,14 @@ func (i *Interception) Start(abandoned []netip.Addr) ([]netip.Addr, error) {
 func (i *Interception) Stop() {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	i.remove(append(i.allAssigned(), sortedValues(i.relays)...))
+	i.remove(i.allAssigned())
+}
+
+// StopRelays takes the relay's addresses away, after its last connection has ended.
+func (i *Interception) StopRelays() {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	i.remove(sortedValues(i.relays))
 }
 
 // StopRelays takes the relay's addresses away, after its last connection has ended.

@@ -48,6 +48,7 @@ type dispatch struct {
 	sums     []byte
 	sets     map[string]PeerSet // the sets of peers that rules ask
 	networks map[string]bool    // the sets of networks that networksSet has
+	relays   bool               // the node has relays
 	first    []*item            // the items of the current list before those of rules
 }
 
@@ -55,7 +56,7 @@ func newDispatch(s State, before objects) *dispatch {
 	d := &dispatch{
 		peers: map[string]PeerSet{}, items: map[itemKey]*item{}, before: before,
 		walks: map[walkKey]*walk{}, there: map[string]*nft.Chain{},
-		sets: map[string]PeerSet{}, networks: map[string]bool{},
+		sets: map[string]PeerSet{}, networks: map[string]bool{}, relays: len(s.Relays.Guarded) > 0,
 	}
 	for _, p := range s.Peers {
 		d.peers[p.Name] = p

@@ -197,16 +197,21 @@ func (d *dispatch) node(n *Node) {
 	for i := range nodeHooks {
 		h := &nodeHooks[i]
 		rules, lists := n.marks(h), n.lists(h)
-		if len(lists) == 0 && (len(rules) == 0 || h.traffic > policy.Forwarded) {
+		relayed := d.relayed(n, h)
+		if len(lists) == 0 && len(relayed) == 0 && (len(rules) == 0 || h.traffic > policy.Forwarded) {
 			continue
 		}
 		d.denials(h)
-		rules = append(rules, h.begin...)
-		if len(lists) > 0 && n.Confirmed != nil {
-			rules = append(rules, each("%[4]s != @"+heldSet+"%[1]s goto "+d.chain(nodePrefix, newItem("", d.nodeRules(n.Confirmed, h)...)))...)
-		}
-		d.nodeChain(h.chain, &h.Hook, append(rules, d.nodeRules(&n.NodeRules, h)...)...)
+		d.nodeChain(h.chain, &h.Hook, slices.Concat(rules, h.begin, relayed, d.judged(n, h))...)
 	}
+}
+
+// judged returns the rules of a hook, while others wait for confirmation those that are confirmed.
+func (d *dispatch) judged(n *Node, h *nodeHook) (rules []string) {
+	if len(n.lists(h)) > 0 && n.Confirmed != nil {
+		rules = each("%[4]s != @" + heldSet + "%[1]s goto " + d.chain(nodePrefix, newItem("", d.nodeRules(n.Confirmed, h)...)))
+	}
+	return append(rules, d.nodeRules(&n.NodeRules, h)...)
 }
 
 // denials makes the chains of a hook that deny.

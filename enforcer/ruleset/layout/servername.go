@@ -6,6 +6,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
@@ -21,7 +23,16 @@ const (
 	ledChain    = relayPrefix + "led"
 	guardChain  = relayPrefix + "guard"
 
-	relaysSet = "relays" // State.Relays.Guarded
+	dialledChain = relayPrefix + "dialled"
+
+	relaysSet   = "relays"   // State.Relays.Guarded
+	diallingSet = "dialling" // local ports and destinations of Dialling
+)
+
+// diallingFor is longer than the relay waits for a destination, and maxDialling is for more than it opens meanwhile.
+const (
+	diallingFor = 15 * time.Second
+	maxDialling = 1 << 16
 )
 
 // Relays are addresses and ports of relays.
@@ -30,14 +41,17 @@ type Relays struct {
 	Own []netip.AddrPort
 	// Guarded are all of this agent and of earlier ones, sorted.
 	Guarded []netip.AddrPort
+	// Mark is of the packets of the relay's own sockets.
+	Mark uint32
 }
 
-// toRelay are the first items of ordered rules of which some are Led. What is no connection that was led has been dropped.
+// toRelay are the first items of ordered rules of which some are Led. What is no connection that was led has been dropped, and
+// one that is cut does not come back.
 func toRelay(t *Tiers) []*item {
 	if !slices.ContainsFunc(slices.Concat(t.Admin, t.Checked, t.Baseline), func(r *TierRule) bool { return r.Led }) {
 		return nil
 	}
-	return []*item{newItem("fib daddr type local goto admit", each("%[2]s daddr . tcp dport @"+relaysSet+"%[1]s ")...)}
+	return []*item{newItem("ct state new fib daddr type local goto admit", each("%[2]s daddr . tcp dport @"+relaysSet+"%[1]s ")...)}
 }
 
 // relay makes the chains that lead connections to the relay, and guard it.
@@ -55,7 +69,7 @@ func (d *dispatch) relay(s State) {
 		if len(led) == 0 {
 			break
 		}
-		of := families[slices.Index(timed.Families[:], timed.Suffix(relay.Addr()))]
+		of := families[familyOf(relay.Addr())]
 		word := func(text string) string { return fmt.Sprintf(text+"%.0[1]s%.0[2]s", of.suffix, of.ip) }
 		leads = append(leads, word("%[2]s saddr . %[2]s daddr @"+timed.KeySet+"%[1]s goto "+ledChain))
 		for _, entries := range slices.Sorted(maps.Keys(led)) {
@@ -77,11 +91,44 @@ func (d *dispatch) relay(s State) {
 		"%[2]s daddr . tcp dport @"+relaysSet+"%[1]s ct state new ct direction original ct status dnat %[2]s saddr . ct original %[2]s daddr @"+timed.KeySet+"%[1]s return")...)
 	rules = append(rules, "ct state related meta l4proto { icmp, ipv6-icmp } return")
 	for _, relay := range s.Relays.Guarded {
-		of := families[slices.Index(timed.Families[:], timed.Suffix(relay.Addr()))]
+		of := families[familyOf(relay.Addr())]
 		rules = append(rules, fmt.Sprintf("%s daddr %s counter name %s drop", of.ip, relay.Addr(), deniedCounter))
 	}
+	// Another program may lead what the relay dials elsewhere, as a Service with an external IP, past the rules of pods
+	// there. Other sockets of the agent have the mark too, for DNS.
+	d.nodeChain(dialledChain, &nft.Hook{Type: "filter", Hook: postrouting, Priority: verdictPriority},
+		has("meta mark", s.Relays.Mark)+" meta l4proto tcp ct direction original ct status dnat ct original proto-dst != "+dnsPort+" counter name "+deniedCounter+" drop")
 	d.nodeChain(guardChain, &nft.Hook{Type: "filter", Hook: "input", Priority: guardPriority}, rules...)
 }
+
+// relayedHooks are where the node's rules for what it forwards judge what the relay dials, in place of those for what its
+// own sockets send.
+var relayedHooks = map[string]nodeHook{
+	"output":    newNodeHook("relayed", nft.Hook{Hook: "output"}, policy.Forwarded, false, "accept"),
+	postrouting: newNodeHook("relayedtranslated", nft.Hook{Hook: postrouting}, policy.Forwarded, false, "accept"),
+}
+
+// relayed returns the first rules of a hook of what the node's sockets send.
+func (d *dispatch) relayed(n *Node, h *nodeHook) (rules []string) {
+	if !d.relays || h.traffic != policy.Local || h.ingress {
+		return nil
+	}
+	of := relayedHooks[h.Hook.Hook]
+	if len(n.lists(&of)) > 0 {
+		d.denials(&of)
+	}
+	d.nodeChain(of.chain, nil, append(d.judged(n, &of), "accept")...)
+	return each("tcp sport . ct original %[2]s daddr . ct original proto-dst @" + diallingSet + "%[1]s goto " + of.chain)
+}
+
+// Dialling has connections from a local port to a destination judged as those that the node forwards, for diallingFor.
+func (k InForce) Dialling(ctx context.Context, local uint16, to netip.AddrPort) error {
+	set := setsOf(diallingSet)[familyOf(to.Addr())]
+	return k.Tables.Note(ctx, set, strconv.Itoa(int(local))+" . "+to.Addr().String()+" . "+strconv.Itoa(int(to.Port())))
+}
+
+// familyOf is the place of an address in families.
+func familyOf(a netip.Addr) int { return slices.Index(timed.Families[:], timed.Suffix(a)) }
 
 // relays returns Relays.Guarded of an earlier agent.
 func (k InForce) relays(ctx context.Context) (out []netip.AddrPort, err error) {

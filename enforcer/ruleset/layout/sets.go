@@ -59,6 +59,7 @@ var familySets = []nft.Set{
 	{Name: testedSet, Key: "IP daddr . " + nameRest, TypeOf: true, Fill: nft.Kernel, Timeout: testedFor, Size: maxTested, Comment: "resolvers that lead queries back to this node"},
 	{Name: unledSet, Key: "uid . ifname . " + addr, Fill: nft.Kernel, Timeout: unledFor, Size: maxUnled, Comment: "users, interfaces and resolvers of the node's queries that the agent did not get"},
 	{Name: relaysSet, Key: addr + " . inet_service", Comment: "where relays accept connections whose TLS server name is checked"},
+	{Name: diallingSet, Key: "inet_service . " + addr + " . inet_service", Fill: nft.Kernel, Timeout: diallingFor, Size: maxDialling, Comment: "local ports and destinations that the relay connects for pods"},
 	{Name: heldSet, Key: addr, Fill: nft.Renewed, Renewed: "LOOPBACK", Timeout: UnconfirmedTimeout, Comment: "the node while rules that wait for confirmation count"},
 }
 
