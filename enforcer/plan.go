@@ -47,13 +47,13 @@ func (e *Enforcer) tables(subjects dataplane.Subjects, inForce *policy.Snapshot)
 
 func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects, inForce *policy.Snapshot) error {
 	in := e.tablesInput(subjects, inForce)
+	before := e.judging.Load()
 	if inForce != nil {
-		// Connections are led here from the moment of the write on.
-		e.judging.CompareAndSwap(nil, &judging{inForce, subjects})
+		e.judging.Store(newJudging(inForce, subjects)) // connections are led here from the moment of the write on
 	}
 	err := e.k.Tables.Apply(ctx, ruleset.Render(in, &e.memo))
-	if err == nil && inForce != nil {
-		e.judging.Store(newJudging(inForce, subjects))
+	if err != nil {
+		e.judging.Store(before)
 	}
 	if err == nil && in.DNS.Node != nil {
 		e.intercept.Guard(in.DNS.Node.Resolvers)

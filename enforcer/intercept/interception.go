@@ -135,13 +135,6 @@ func (i *Interception) StopRelays() {
 	i.remove(sortedValues(i.relays))
 }
 
-// StopRelays takes the relay's addresses away, after its last connection has ended.
-func (i *Interception) StopRelays() {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	i.remove(sortedValues(i.relays))
-}
-
 // GiveBack takes the serving addresses away that are not in force, for other resolvers. The kernel leads
 // no query to them any more, and they are not served.
 func (i *Interception) GiveBack() {
