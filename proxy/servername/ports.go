@@ -20,6 +20,7 @@ const (
 type ports struct {
 	all  []uint16
 	next atomic.Uint32
+	mark int // of sockets, 0 for none
 }
 
 // localPorts returns up to three fifths of the ports that the kernel may choose from, in random order.

@@ -64,6 +64,8 @@ type Options struct {
 	Denied func(Denial)
 	// Protect runs f, and reports a fault in it, which makes ok false.
 	Protect func(what string, f func()) (ok bool)
+	// Mark is of the packets to destinations: the kernel lets nothing lead them elsewhere. 0 is none.
+	Mark uint32
 	// Original returns the destination of a connection before it was led here. Nil asks the kernel.
 	Original func(*net.TCPConn) (netip.AddrPort, error)
 }
@@ -86,7 +88,9 @@ func New(o Options) *Relay {
 	if o.Original == nil {
 		o.Original = original
 	}
-	return &Relay{options: o, ports: localPorts(), shares: newShares(o.Limits), own: map[netip.AddrPort]*net.TCPListener{}, open: map[*conn]struct{}{}}
+	ports := localPorts()
+	ports.mark = int(o.Mark)
+	return &Relay{options: o, ports: ports, shares: newShares(o.Limits), own: map[netip.AddrPort]*net.TCPListener{}, open: map[*conn]struct{}{}}
 }
 
 // Listen opens a listener that Serve takes. Without Multipath TCP the kernel knows the original destination and can splice.

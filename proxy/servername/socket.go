@@ -126,6 +126,11 @@ func (p *ports) bind(fd int, family netip.Addr) (port uint16, err error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return 0, err
 	}
+	if p.mark != 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, p.mark); err != nil {
+			return 0, err
+		}
+	}
 	for range portTries {
 		port = p.pick()
 		var at unix.Sockaddr = &unix.SockaddrInet4{Port: int(port)}
