@@ -49,7 +49,7 @@ func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects,
 	in := e.tablesInput(subjects, inForce)
 	before := e.judging.Load()
 	if inForce != nil {
-		e.judging.Store(newJudging(inForce, subjects)) // connections are led here from the moment of the write on
+		e.judging.Store(newJudging(before, inForce, subjects)) // connections are led here from the moment of the write on
 	}
 	err := e.k.Tables.Apply(ctx, ruleset.Render(in, &e.memo))
 	if err != nil {

@@ -20,10 +20,27 @@ type judging struct {
 	snapshot *policy.Snapshot
 	subjects dataplane.Subjects
 	node     bool // rules of the node judge what it sends
+	// strays are addresses of subjects that had a home, and have none.
+	strays map[netip.Addr]bool
 }
 
-func newJudging(s *policy.Snapshot, subjects dataplane.Subjects) *judging {
-	out := &judging{snapshot: s, subjects: subjects}
+// newJudging follows what connections were judged by before, nil for nothing.
+func newJudging(before *judging, s *policy.Snapshot, subjects dataplane.Subjects) *judging {
+	out := &judging{snapshot: s, subjects: subjects, strays: map[netip.Addr]bool{}}
+	if before != nil {
+		for ref, was := range before.subjects {
+			p := subjects[ref]
+			if p == nil || !p.Isolated && p.Ingress == nil { // whose homes are not looked for
+				continue
+			}
+			for _, a := range p.Addrs {
+				_, had := was.Homes[a]
+				if _, has := p.Homes[a]; !has && (had || before.strays[a]) {
+					out.strays[a] = true
+				}
+			}
+		}
+	}
 	if v := s.Node(); v != nil {
 		if p := subjects[v.Pod.PodRef]; p != nil && p.Node != nil {
 			out.node = len(p.Tiers.Node[policy.Local].Egress)+len(p.Tiers.Node[policy.Forwarded].Egress) > 0
@@ -89,7 +106,7 @@ func (e *Enforcer) relayed(source netip.Addr, to netip.AddrPort, name fqdn.Name,
 			out.Pod, out.Verdict = ref, policy.AllowFlow
 		}
 		return out, in
-	case !slices.Contains(p.Addrs, source), slices.Contains(p.Homeless, source):
+	case !slices.Contains(p.Addrs, source), slices.Contains(p.Homeless, source), in.strays[source]:
 		return out, in
 	}
 	out = e.verdict(in, p, to, "", open)
