@@ -3,6 +3,7 @@ package servername
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -67,6 +68,7 @@ func (c *conn) judge(name fqdn.Name) policy.Egress {
 // serve relays the connection until both directions have ended.
 func (c *conn) serve() {
 	inlineUrgent(c.client)
+	_ = c.client.SetKeepAlive(true)
 	var h hello
 	checked := c.egress.Verdict == policy.CheckFlow
 	if checked && !c.check(&h) || !checked && !c.unread() {
@@ -139,7 +141,7 @@ func (c *conn) up(checked bool, h *hello) {
 	if err == nil {
 		err = transfer(c.server, c.client)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) {
 		c.reset()
 		return
 	}
@@ -154,7 +156,7 @@ func (c *conn) up(checked bool, h *hello) {
 // second passes on what the client sends up to the server's first bytes, and a second hello with the same name.
 func (c *conn) second(h *hello) error {
 	rest := h.raw[h.end:]
-	if answered, err := c.hold(len(rest) > 0); !answered {
+	if err := c.hold(len(rest) > 0); err != nil {
 		return err
 	}
 	_ = c.client.SetReadDeadline(time.Time{})
@@ -176,11 +178,11 @@ func (c *conn) second(h *hello) error {
 	return write(c.server, next.raw)
 }
 
-// hold waits for the server's first bytes. It returns false if the client ended before, without having sent more.
-func (c *conn) hold(more bool) (answered bool, err error) {
+// hold waits for the server's first bytes. If the client ended before, without having sent more, it returns io.EOF.
+func (c *conn) hold(more bool) error {
 	raw, err := c.client.SyscallConn()
 	if err != nil {
-		return false, err
+		return err
 	}
 	var ended error
 	var b [1]byte
@@ -189,25 +191,22 @@ func (c *conn) hold(more bool) (answered bool, err error) {
 		switch {
 		case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 			return false
-		case err != nil:
-			ended = err
-			return true
-		case n == 0 && !more:
-			return true
-		}
-		// A reset is behind the data.
-		v, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
-		if err == nil && v != 0 {
-			err = unix.Errno(v)
+		case err == nil && n == 0 && !more:
+			err = io.EOF
+		case err == nil: // a reset is behind the data
+			var v int
+			if v, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR); v != 0 {
+				err = unix.Errno(v)
+			}
 		}
 		ended = err
 		return err != nil
 	})
 	if isTimeout(err) {
 		<-c.answered
-		return true, nil
+		return nil
 	}
-	return false, errors.Join(err, ended)
+	return errors.Join(err, ended)
 }
 
 // down copies what the server sends. Of a checked connection it looks at the first bytes.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,7 +80,9 @@ type lab struct {
 	taken  chan *net.TCPConn // by the destination
 	denied chan Denial
 	faults chan any
+	port   int // of the next client, 0: the kernel chooses
 	to     func() netip.AddrPort
+	led    atomic.Pointer[func(*net.TCPConn) (netip.AddrPort, error)]
 }
 
 func newLab(t testing.TB, limits Limits) *lab {
@@ -102,7 +105,8 @@ func newLab(t testing.TB, limits Limits) *lab {
 		}
 	}()
 	l.Relay = New(Options{Judge: l.judge, Limits: limits, Denied: func(d Denial) { l.denied <- d }, Protect: l.protect,
-		Original: func(*net.TCPConn) (netip.AddrPort, error) { return l.to(), nil }})
+		Original: func(c *net.TCPConn) (netip.AddrPort, error) { return (*l.led.Load())(c) }})
+	l.lead(func(*net.TCPConn) (netip.AddrPort, error) { return l.to(), nil })
 	listener, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.2:0"))
 	fatal.If(t, err)
 	l.at = addrPort(listener.Addr())
@@ -122,6 +126,24 @@ func newLab(t testing.TB, limits Limits) *lab {
 	return l
 }
 
+// lead sets what the original destination is.
+func (l *lab) lead(f func(*net.TCPConn) (netip.AddrPort, error)) { l.led.Store(&f) }
+
+// refused connects to the relay, and expects a reset at once.
+func (l *lab) refused(from ...string) {
+	l.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(append(from, "127.0.1.1")[0])}}
+	c, err := d.Dial("tcp", l.at.String())
+	if err == nil {
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_, err = c.Read(make([]byte, 1))
+		_ = c.Close()
+	}
+	if !errors.Is(err, unix.ECONNRESET) {
+		l.Errorf("%v, want a reset", err)
+	}
+}
+
 func (l *lab) protect(_ string, f func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -135,7 +157,10 @@ func (l *lab) protect(_ string, f func()) (ok bool) {
 // dial connects to the relay from a pod, podA's address without one.
 func (l *lab) dial(from ...string) *net.TCPConn {
 	l.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(append(from, "127.0.1.1")[0])}}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(append(from, "127.0.1.1")[0]), Port: l.port}}
+	if l.port > 0 {
+		l.port++
+	}
 	c, err := d.Dial("tcp", l.at.String())
 	fatal.If(l, err)
 	l.Cleanup(func() { reset(c.(*net.TCPConn)) })
@@ -201,3 +226,5 @@ func (l *lab) pair() (client, server *net.TCPConn) {
 	}
 	return client, server
 }
+
+var netipAddrPort = netip.MustParseAddrPort

@@ -93,9 +93,10 @@ func New(o Options) *Relay {
 	return &Relay{options: o, ports: ports, shares: newShares(o.Limits), own: map[netip.AddrPort]*net.TCPListener{}, open: map[*conn]struct{}{}}
 }
 
-// Listen opens a listener that Serve takes. Without Multipath TCP the kernel knows the original destination and can splice.
+// Listen opens a listener that Serve takes. Without Multipath TCP the kernel knows the original destination and can
+// splice. A connection keeps alive from when it is admitted, so that a denied one costs less.
 func Listen(ctx context.Context, at netip.AddrPort) (*net.TCPListener, error) {
-	var lc net.ListenConfig
+	lc := net.ListenConfig{KeepAlive: -1}
 	lc.SetMultipathTCP(false)
 	l, err := lc.Listen(ctx, "tcp", at.String())
 	if err != nil {

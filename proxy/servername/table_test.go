@@ -186,7 +186,7 @@ func (s step) play(c *net.TCPConn) {
 	}
 	for part := range slices.Chunk(s.send, size) {
 		_ = write(c, part) // it may be reset
-		if s.segment > 0 {
+		if s.segment > 1 {
 			time.Sleep(100 * time.Microsecond)
 		}
 	}
