@@ -79,6 +79,8 @@ type PolicyRow struct {
 type PolicyMatch struct {
 	Path  string `json:"path"` // as lines have it, "spec.egress[0].matches[1]"
 	Match string `json:"match"`
+	// ServerName is Require of a rule that requires the TLS server name.
+	ServerName string `json:"serverName,omitempty"`
 	// Hits are the lines of the last hour with the match, Last the time of the last one. The page counts them.
 	Hits uint64    `json:"hits"`
 	Last time.Time `json:"last,omitzero"`

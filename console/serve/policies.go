@@ -60,8 +60,13 @@ func rowOf(p *v1alpha1.FQDNNetworkPolicy) *console.PolicyRow {
 		Enforcement: cmp.Or(string(p.Spec.Enforcement), string(v1alpha1.EnforcementEnforce)),
 	}
 	for i := range p.Spec.Egress {
-		for j, m := range p.Spec.Egress[i].Matches {
-			row.Matches = append(row.Matches, console.PolicyMatch{Path: fmt.Sprintf("spec.egress[%d].matches[%d]", i, j), Match: ptr.Deref(m.Name, "") + ptr.Deref(m.Pattern, "")})
+		rule := &p.Spec.Egress[i]
+		serverName := ""
+		if rule.ServerName != v1alpha1.ServerNameIgnore {
+			serverName = string(rule.ServerName)
+		}
+		for j, m := range rule.Matches {
+			row.Matches = append(row.Matches, console.PolicyMatch{Path: fmt.Sprintf("spec.egress[%d].matches[%d]", i, j), Match: ptr.Deref(m.Name, "") + ptr.Deref(m.Pattern, ""), ServerName: serverName})
 		}
 	}
 	return row
@@ -110,8 +115,12 @@ func clusterRow(id string, v *policy.View) *console.PolicyRow {
 		if rule.Audit {
 			row.Enforcement = string(v1alpha1.EnforcementAudit)
 		}
+		serverName := ""
+		if rule.ServerName {
+			serverName = string(v1alpha1.ServerNameRequire)
+		}
 		for _, m := range rule.Matches {
-			row.Matches = append(row.Matches, console.PolicyMatch{Path: m.Path, Match: m.Pattern.String()})
+			row.Matches = append(row.Matches, console.PolicyMatch{Path: m.Path, Match: m.Pattern.String(), ServerName: serverName})
 		}
 	}
 	return row

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/diff"
@@ -49,9 +50,10 @@ func TestPolicies(t *testing.T) {
 	diff.Error(t, []console.PolicyRow{base, watch}, policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}}), "of a viewer of shop")
 	unselecting := w.Input.Policies[1].DeepCopy()
 	unselecting.Name, unselecting.Spec.PodSelector.MatchLabels = "later", map[string]string{"app": "later"}
+	unselecting.Spec.Egress[0].ServerName = v1alpha1.ServerNameRequire
 	w.Input.Policies = append(w.Input.Policies, unselecting)
 	diff.Error(t, []console.PolicyRow{base, watch}, policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}, "selecting": {"1"}}), "those that select")
-	if rows := policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}}); len(rows) != 3 || rows[1].ID != "shop/later" || rows[1].Selected != 0 {
+	if rows := policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}}); len(rows) != 3 || rows[1].ID != "shop/later" || rows[1].Selected != 0 || rows[1].Matches[0].ServerName != "Require" {
 		t.Errorf("a policy that selects no pod is not a row without pods: %+v", rows)
 	}
 	for _, query := range []url.Values{{}, {"namespace": {"pay"}}} {
