@@ -187,7 +187,7 @@ func TestPolicies(t *testing.T) {
 	p.shows(".card tr.unused", "fonts.example.net unused")
 	p.shows(".card", "selects nothing")
 	p.shows(".card .warn", "PartiallyInvalid spec.egress[1].matches[0]")
-	p.shows(".card", "no-paste-sites ClusterFQDNNetworkPolicy Admin Enforce selects 131 pods or nodes")
+	p.shows(".card", "no-paste-sites ClusterFQDNNetworkPolicy Admin Enforce selects 131 pods")
 	p.click(".card .lines")
 	p.wait("location.hash === '#/log?policy=shop%%2Ffront'")
 	p.shows("tr[data-row]", "cdn.example.org")
