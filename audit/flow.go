@@ -37,7 +37,7 @@ const (
 	// ReasonLimit: the agent's bounds of connections that it checks leave no room.
 	ReasonLimit FlowReason = "limit"
 	// ReasonUnchecked: a rule requires the TLS server name, and the connection did not begin through the agent: none was
-	// there, or the connection is older than the rule.
+	// there, the connection is older than the rule, or its address is of the cluster, for which such a rule opens nothing.
 	ReasonUnchecked FlowReason = "unchecked"
 	// ReasonPorts: a match covers a name of the address, and none this port.
 	ReasonPorts FlowReason = "ports"

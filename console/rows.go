@@ -49,6 +49,8 @@ type GrantRow struct {
 	// that is not known any more. Those of cluster policies that the caller may not read have
 	// no name.
 	By string `json:"by,omitempty"`
+	// ServerName is Require of a grant by a rule that requires the TLS server name.
+	ServerName string `json:"serverName,omitempty"`
 }
 
 // GrantRows is the answer to GrantsPath.

@@ -271,6 +271,14 @@ func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, reached netip.
 		at.verdict = audit.Denied
 		_, f.Reason = d.explain(view, at, nil)
 	}
+	if f.Reason == audit.ReasonUnchecked && f.Rule == nil { // what is dialled is of the cluster
+		i := slices.IndexFunc(f.Names, func(n audit.FlowName) bool { return n.Match != nil && n.Match.ServerName })
+		if f.Verdict == audit.Denied && i >= 0 {
+			f.Rule = f.Names[i].Match.Rule
+		} else {
+			f.Reason = audit.ReasonBlocked
+		}
+	}
 	if f.Reason == audit.ReasonExpired && d.led(p, reached) {
 		f.Reason = audit.ReasonTranslated
 	}

@@ -123,7 +123,7 @@ func names(seen []recent.Sighting, granted []policy.GrantInfo) []recent.Sighting
 // not allow the connection.
 func (d *Denials) matched(v *policy.View, at key, by *policy.Rule, seen []recent.Sighting) ([]audit.FlowName, audit.FlowReason) {
 	var out []audit.FlowName
-	covered, open, free := false, false, false
+	covered, open, free, inside := false, false, false, false
 	for i := range seen {
 		s := &seen[i]
 		n := audit.FlowName{Name: s.Name, Asked: s.Asked}
@@ -135,6 +135,7 @@ func (d *Denials) matched(v *policy.View, at key, by *policy.Rule, seen []recent
 		covered = covered || n.Match != nil
 		open = open || onPort
 		free = free || onPort && s.Blocked == ""
+		inside = inside || onPort && s.Blocked == audit.BlockedInside
 		out = append(out, n)
 	}
 	// Those that a match covers say more than others.
@@ -153,6 +154,8 @@ func (d *Denials) matched(v *policy.View, at key, by *policy.Rule, seen []recent
 		return out, audit.ReasonPorts
 	case free:
 		return out, audit.ReasonExpired
+	case inside:
+		return out, audit.ReasonUnchecked
 	case open:
 		return out, audit.ReasonBlocked
 	}

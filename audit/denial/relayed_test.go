@@ -105,6 +105,18 @@ func TestUnchecked(t *testing.T) {
 	w.expect("denied a tcp 198.51.100.1:443 expired x1 [x.api.example.org by shop/allow *.api.example.org]")
 }
 
+// TestInside: an address of the cluster, which a rule that requires the server name leaves closed.
+func TestInside(t *testing.T) {
+	w := newWorld(t)
+	w.requiring()
+	w.told("a", "web.example.org", "10.2.0.1", 60, audit.BlockedInside)
+	w.denied("a", "tcp", "10.2.0.1:443")
+	w.expect("denied a tcp 10.2.0.1:443 unchecked Namespace shop/allow spec.egress[0] x1 [web.example.org by shop/allow web.example.org]")
+	w.told("a", "web.example.org", "10.2.0.2", 60, "node")
+	w.denied("a", "tcp", "10.2.0.2:443")
+	w.expect("denied a tcp 10.2.0.2:443 blocked x1 [web.example.org by shop/allow web.example.org]")
+}
+
 // TestAuditChecksNothing: what an Audit policy would check counts as allowed, in each direction.
 func TestAuditChecksNothing(t *testing.T) {
 	w := newWorld(t)

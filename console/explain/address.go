@@ -143,10 +143,10 @@ func (in *inquiry) byNames(names []alias) {
 			}
 		}
 		switch {
+		case len(s.covers) > 0 && s.covers[0].ServerName && (in.insideCluster() || n.Blocked == audit.BlockedInside):
+			is(2, func() { in.opensNothing(s.covers[0], n.name) })
 		case len(s.covers) > 0 && n.Blocked != "":
 			is(2, func() { in.blocked(n.name, s.covers[0], []Seen{n.Seen}) })
-		case len(s.covers) > 0 && s.covers[0].ServerName && in.insideCluster():
-			is(2, func() { in.opensNothing(s.covers[0], n.name) })
 		case len(s.covers) > 0 && n.own:
 			is(0, func() {
 				in.onceAsked(s.covers[0], n.name, "%s covers %s, whose address this is, on %s; it is opened when the pod asks for the name", in.quoted(s.covers[0]), n.Name, s.covers[0].Ports)

@@ -209,7 +209,7 @@ func (in *inquiry) stand(n fqdn.Name) (s standing) {
 			continue
 		}
 		in.said.Matches = append(in.said.Matches, Match{
-			Name: n.String(), Policy: m.Policy, Path: m.Path, Match: m.Pattern.String(), Ports: string(m.Ports), Audit: m.Audit, ServerName: serverNameOf(m.ServerName), OnPort: on[m.Rule], At: strings.TrimPrefix(in.place(m.Rule, m.Path), " at "),
+			Name: n.String(), Policy: m.Policy, Path: m.Path, Match: m.Pattern.String(), Ports: string(m.Ports), Audit: m.Audit, ServerName: ServerNameOf(m.ServerName), OnPort: on[m.Rule], At: strings.TrimPrefix(in.place(m.Rule, m.Path), " at "),
 		})
 	}
 	return s
@@ -244,7 +244,7 @@ func (in *inquiry) open(choose func(fqdn.Name, string) bool) (now, checked []Gra
 		}
 		g := Grant{
 			Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, Held: o.Held, By: By(o.By, in.f.View, in.seesCluster),
-			ServerName: serverNameOf(o.Rule.ServerName()), Ended: i >= len(in.f.Open) || !o.Until.After(in.f.Now),
+			ServerName: ServerNameOf(o.Rule.ServerName()), Ended: i >= len(in.f.Open) || !o.Until.After(in.f.Now),
 		}
 		f := in.blank(o.Addr)
 		in.enter(&f, &o)

@@ -10,8 +10,8 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// serverNameOf returns what a rule says about the server name, as it is written.
-func serverNameOf(required bool) string {
+// ServerNameOf returns what a rule says about the server name, as it is written.
+func ServerNameOf(required bool) string {
 	if !required {
 		return ""
 	}

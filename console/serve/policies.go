@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
@@ -61,10 +62,7 @@ func rowOf(p *v1alpha1.FQDNNetworkPolicy) *console.PolicyRow {
 	}
 	for i := range p.Spec.Egress {
 		rule := &p.Spec.Egress[i]
-		serverName := ""
-		if rule.ServerName != v1alpha1.ServerNameIgnore {
-			serverName = string(rule.ServerName)
-		}
+		serverName := explain.ServerNameOf(rule.ServerName == v1alpha1.ServerNameRequire)
 		for j, m := range rule.Matches {
 			row.Matches = append(row.Matches, console.PolicyMatch{Path: fmt.Sprintf("spec.egress[%d].matches[%d]", i, j), Match: ptr.Deref(m.Name, "") + ptr.Deref(m.Pattern, ""), ServerName: serverName})
 		}
@@ -115,12 +113,8 @@ func clusterRow(id string, v *policy.View) *console.PolicyRow {
 		if rule.Audit {
 			row.Enforcement = string(v1alpha1.EnforcementAudit)
 		}
-		serverName := ""
-		if rule.ServerName {
-			serverName = string(v1alpha1.ServerNameRequire)
-		}
 		for _, m := range rule.Matches {
-			row.Matches = append(row.Matches, console.PolicyMatch{Path: m.Path, Match: m.Pattern.String(), ServerName: serverName})
+			row.Matches = append(row.Matches, console.PolicyMatch{Path: m.Path, Match: m.Pattern.String(), ServerName: explain.ServerNameOf(rule.ServerName)})
 		}
 	}
 	return row

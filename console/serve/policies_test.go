@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
@@ -159,4 +160,22 @@ type everywhere struct{ serve.Everything }
 
 func (everywhere) May(_ context.Context, r serve.Right) (bool, error) {
 	return r == serve.RowsOf(""), nil
+}
+
+// TestGrantsOfServerNames: a grant by a rule that requires the server name says so.
+func TestGrantsOfServerNames(t *testing.T) {
+	w := consoletest.New("node-1")
+	rule := policy.Rule{ServerName: true}
+	w.Open = w.Open[:1]
+	for _, id := range []policy.RuleID{"", rule.NewID()} {
+		w.Open[0].Rule = id
+		answers, _, err := client.Gather[console.GrantRows](context.Background(), []client.Agent{w.Agent("", serve.Everything{})}, console.GrantsPath, nil)
+		fatal.If(t, err)
+		var out, warn bytes.Buffer
+		p := print.Printer{Out: &out, Warn: &warn, Now: func() time.Time { return consoletest.Noon }, Format: print.FormatTable}
+		fatal.If(t, p.Grants(answers, 1))
+		if row := answers[0].Grants[0]; (row.ServerName == "Require") != (id != "") || strings.Contains(out.String(), "tcp/443, serverName: Require") != (id != "") {
+			t.Errorf("%q: %+v\n%s", id, row, out.String())
+		}
+	}
 }
