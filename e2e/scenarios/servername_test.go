@@ -239,52 +239,58 @@ func TestServerNamesWithoutAgent(t *testing.T) {
 // until the grace of the previous agent ends, and then are reset.
 func TestServerNamesInUpgrade(t *testing.T) {
 	staged(t, onRouted, newServerNameStage, func(t *testing.T, s *serverNameStage) {
-		var begun, refused atomic.Int64
-		stop := make(chan struct{})
-		done := begin(func() error {
-			for {
-				select {
-				case <-stop:
-					return nil
-				default:
+		stop, begun := make(chan struct{}), atomic.Int64{}
+		var clients []<-chan error
+		for range 8 {
+			clients = append(clients, begin(func() error {
+				for !ended(stop) {
+					c, _, err := s.hello("a", www4, "www.example.org")
+					if err != nil {
+						return err
+					}
+					begun.Add(1)
+					c.Close()
 				}
-				begun.Add(1)
-				c, _, err := s.hello("a", www4, "www.example.org")
-				if err != nil {
-					refused.Add(1)
-					return err
-				}
-				c.Close()
-			}
-		})
+				return nil
+			}))
+		}
 		for range 2 {
 			old, began := s.opened("a", www4, "www.example.org"), time.Now()
-			fatal.If(t, s.agent.Upgrade()) // it waits for the end of the previous agent
+			upgraded := begin(s.agent.Upgrade) // which ends with the previous agent
+			for since := began; time.Since(since) < 2*time.Second; time.Sleep(20 * time.Millisecond) {
+				if got := lab.Echo(old, lab.Limit); got != lab.Answered {
+					t.Fatalf("after %v, a connection of the previous agent: %s", time.Since(began), got)
+				}
+			}
+			fatal.If(t, <-upgraded)
 			if took := time.Since(began); took < 3*time.Second {
 				t.Errorf("the previous agent ended after %v, with an open connection", took)
 			}
 			s.isCut(old, "of the previous agent after its end")
 		}
 		close(stop)
-		if err := <-done; err != nil {
-			t.Errorf("%d of %d connections were refused: %v", refused.Load(), begun.Load(), err)
-		}
-		t.Logf("%d connections began", begun.Load())
-		// The previous agent serves while the next one has the node.
-		old := s.opened("a", www4, "www.example.org")
-		upgraded := begin(s.agent.Upgrade)
-		for since, over := time.Now(), false; !over; {
-			select {
-			case err := <-upgraded:
-				fatal.If(t, err)
-				over = true
-			default:
-				if got := lab.Echo(old, lab.Limit); got != lab.Answered && time.Since(since) < 2*time.Second {
-					t.Fatalf("after %v, a connection of the previous agent: %s", time.Since(since), got)
-				}
-				time.Sleep(20 * time.Millisecond)
+		for _, c := range clients {
+			if err := <-c; err != nil {
+				t.Errorf("one of %d connections was refused: %v", begun.Load(), err)
 			}
 		}
+		t.Logf("%d connections began", begun.Load())
+	})
+}
+
+// TestServerNameRevokedInUpgrade: a policy that is revoked while the previous agent serves its last connections ends them.
+func TestServerNameRevokedInUpgrade(t *testing.T) {
+	patient := func(t *testing.T, kind nodeKind) *serverNameStage { return serverNamesWith(t, kind, "grace 15s") }
+	staged(t, onRouted, patient, func(t *testing.T, s *serverNameStage) {
+		old, neighbour := s.opened("a", www4, "www.example.org"), s.opened("b", www4, "cdn.example.org")
+		upgraded := begin(s.agent.Upgrade)
+		s.until("the previous agent waits for its connections", func(int) bool { return strings.Contains(s.agent.Log(), "stay open") })
+		s.apply(map[string]string{"www.yaml": ""})
+		s.isCut(old, "of the previous agent, whose policy is revoked")
+		if got := lab.Echo(neighbour, lab.Limit); got != lab.Answered {
+			t.Errorf("the connection of another pod: %s", got)
+		}
+		fatal.If(t, <-upgraded)
 	})
 }
 
