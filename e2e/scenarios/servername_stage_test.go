@@ -33,6 +33,7 @@ import (
 const (
 	httpsPort = 8443 // answers with the server name, the Host header and the client's address
 	tlsPort   = 8444 // an echo whose first line is the server name and the client's address
+	ratePort  = 8445 // answers a hello with a word
 )
 
 // serverNameStage is a stage whose world serves TLS on every address.
@@ -55,7 +56,7 @@ const serverNameZone = `
 // requires lets pods of an app reach a name on the world's TLS ports, if it is the server name.
 func requires(name, app, host string) string {
 	return policy(name, "podSelector: {matchLabels: {app: "+app+"}}\negress:\n- matches: [{name: "+host+"}]\n  serverName: Require\n"+
-		"  ports: [{protocol: TCP, port: 8443}, {protocol: TCP, port: 8444}]")
+		"  ports: [{protocol: TCP, port: 8443, endPort: 8445}]")
 }
 
 // newServerNameStage has pod a reach www, and pod b cdn, both by the server name alone.

@@ -280,12 +280,12 @@ func TestServerNamesInUpgrade(t *testing.T) {
 
 // TestServerNameRevokedInUpgrade: a policy that is revoked while the previous agent serves its last connections ends them.
 func TestServerNameRevokedInUpgrade(t *testing.T) {
-	patient := func(t *testing.T, kind nodeKind) *serverNameStage { return serverNamesWith(t, kind, "grace 15s") }
+	patient := func(t *testing.T, kind nodeKind) *serverNameStage { return serverNamesWith(t, kind, "grace 8s") }
 	staged(t, onRouted, patient, func(t *testing.T, s *serverNameStage) {
 		old, neighbour := s.opened("a", www4, "www.example.org"), s.opened("b", www4, "cdn.example.org")
 		upgraded := begin(s.agent.Upgrade)
 		s.until("the previous agent waits for its connections", func(int) bool { return strings.Contains(s.agent.Log(), "stay open") })
-		s.apply(map[string]string{"www.yaml": ""})
+		s.apply(map[string]string{"www.yaml": requires("www", "client", "else.example.org")})
 		s.isCut(old, "of the previous agent, whose policy is revoked")
 		if got := lab.Echo(neighbour, lab.Limit); got != lab.Answered {
 			t.Errorf("the connection of another pod: %s", got)

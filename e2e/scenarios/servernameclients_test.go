@@ -1,11 +1,21 @@
 package scenarios
 
 import (
+	"crypto/tls"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
+	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -84,4 +94,108 @@ func TestServerNameClients(t *testing.T) {
 			t.Errorf("1 GiB: %q, %v", out, err)
 		}
 	})
+}
+
+var (
+	rateLength = flag.Duration("server-name-length", 20*time.Second, "how long TestServerNameRate connects")
+	ratePerPod = flag.Int("server-name-rate", 250, "how many connections a second each of two pods opens in TestServerNameRate")
+)
+
+// TestServerNameRate: of many connections a second to one address, each of them short, none is lost; and the node's own
+// programs, which connect there too, notice nothing.
+func TestServerNameRate(t *testing.T) {
+	t.Parallel()
+	s := newServerNameStage(t, routed)
+	s.apply(map[string]string{"cdn.yaml": requires("cdn", "other", "www.example.org")})
+	s.resolve("b", "www.example.org", dns.TypeA)
+	s.answersHellos()
+	hello := clientHello(t, "www.example.org")
+	var asked, lost [3]atomic.Int64
+	visit := func(i int, h *lab.Host) {
+		asked[i].Add(1)
+		if err := greet(h, hello, asked[i].Load()%2 == 0); err != nil {
+			lost[i].Add(1)
+			t.Log(h.Name, err)
+		}
+	}
+	var all sync.WaitGroup
+	end := time.Now().Add(*rateLength)
+	for i, h := range []*lab.Host{s.Pod("a").Host, s.Pod("b").Host, s.Node} {
+		pace := time.Second / time.Duration(*ratePerPod)
+		if h == s.Node {
+			pace = 100 * time.Millisecond
+		}
+		all.Go(func() {
+			for next := time.Now(); next.Before(end); next = next.Add(pace) {
+				time.Sleep(time.Until(next))
+				all.Go(func() { visit(i, h) })
+			}
+		})
+	}
+	all.Wait()
+	for i, h := range []string{"pod a", "pod b", "the node"} {
+		t.Logf("%s: %d connections in %v, %d lost", h, asked[i].Load(), *rateLength, lost[i].Load())
+		if n := lost[i].Load(); n > 0 {
+			t.Errorf("%s lost %d connections", h, n)
+		}
+	}
+}
+
+// answersHellos starts the world's server at ratePort.
+func (s *serverNameStage) answersHellos() {
+	s.t.Helper()
+	l, err := s.World.Listen(fmt.Sprintf("[::]:%d", ratePort))
+	fatal.If(s.t, err)
+	s.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				b := make([]byte, 4096)
+				if n, err := c.Read(b); n > 0 && err == nil {
+					_, _ = c.Write([]byte("ok\n"))
+					_, _ = c.Read(b) // up to the client's end, unless it waits for that of the server
+				}
+			}()
+		}
+	}()
+}
+
+// clientHello returns what a TLS client sends first.
+func clientHello(t *testing.T, name string) []byte {
+	t.Helper()
+	client, server := net.Pipe()
+	go tls.Client(client, &tls.Config{ServerName: name}).Handshake()
+	defer client.Close()
+	b := make([]byte, 16<<10)
+	n, err := server.Read(b)
+	fatal.If(t, err)
+	return b[:n]
+}
+
+// greet sends a hello and reads the answer. The server ends the connection first, or the client.
+func greet(h *lab.Host, hello []byte, serverFirst bool) error {
+	c, err := h.Dial("tcp", "198.51.100.1:8445", lab.Limit)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(lab.Limit))
+	if _, err := c.Write(hello); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c, make([]byte, 3)); err != nil || !serverFirst {
+		return err
+	}
+	if _, err := c.Write([]byte("end")); err != nil {
+		return err
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("the server's end: %w", err)
+	}
+	return nil
 }
