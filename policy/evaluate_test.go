@@ -266,6 +266,9 @@ func TestEvaluateLikeTwin(t *testing.T) {
 			if verdict := verdictWords[policy.VerdictOf(got, rule)]; verdict != want || got != (want == "allow") || !(rule == nil && by == nil || slices.Contains(by, ids[rule])) {
 				t.Fatalf("%d: %s by %q, want %s by %q\n%+v\n%+v", n, verdict, ids[rule], want, by, f, w.twinView)
 			}
+			if plain, _ := w.unchecked().evaluate(f); want == "check" && plain != "allow" {
+				t.Fatalf("%d: checked, and denied whatever its name is\n%+v\n%+v", n, f, w.twinView)
+			}
 			seen[fmt.Sprintf("%s by %d", want, min(1, len(by)))]++
 			if rule != nil && rule.Tier == policy.Namespace && rule.Action == policy.Deny {
 				seen["flow false by its deny"]++
@@ -308,6 +311,24 @@ func (w *world) asked(f *twinFlow, live []*policy.Rule) *policy.Flow {
 		Protocol: f.proto, Dialled: at(f.dialled, f.dialPort), Reached: at(f.reached, f.endPort),
 		Open: w.open, Entries: live, Implied: f.implied, Exempt: f.exempt, Would: w.would, ByName: f.dialled.service() || f.reached.node(),
 	}
+}
+
+// unchecked is the same without the check of names.
+func (v *twinView) unchecked() *twinView {
+	plain := *v
+	plain.policies = slices.Clone(v.policies)
+	for i := range plain.policies {
+		p := &plain.policies[i]
+		p.rules = slices.Clone(p.rules)
+		for j := range p.rules {
+			if r := &p.rules[j]; r.serverName {
+				if r.serverName = false; r.live && (v.would || !p.audit) {
+					plain.open = append(slices.Clip(plain.open), policy.PortSet(r.ports))
+				}
+			}
+		}
+	}
+	return &plain
 }
 
 // question is the query as the evaluation is asked.
