@@ -29,6 +29,9 @@ func (d *Denials) Relayed(r Relayed) {
 	if r.Pod.Name == "" {
 		return // no pod of the node
 	}
+	if r.Verdict == policy.AllowFlow { // the rule denies nothing
+		r.By = nil
+	}
 	p := nflog.Packet{Time: r.Time, Source: r.Source, Destination: r.Dialled, Protocol: uint8(policy.TCP)}
 	at := key{
 		pod: r.Pod, dialled: r.Dialled, protocol: policy.TCP, verdict: audit.Denied, serverName: r.ServerName[:min(len(r.ServerName), maxServerName)],

@@ -48,7 +48,7 @@ func TestRelayed(t *testing.T) {
 		{"no name", check, "", false, "serverName  shop/allow"},
 		{"a long name", check, strings.Repeat("\n", 300), false, "serverName " + strings.Repeat("\n", 255) + " shop/allow"},
 		{"no room", check, "", true, "limit  shop/allow"},
-		{"no room for one that needs no check", policy.Egress{Pod: v.Pod.PodRef, View: v, Verdict: policy.AllowFlow}, "", true, "limit  "},
+		{"no room for one that needs no check", policy.Egress{Pod: v.Pod.PodRef, View: v, Verdict: policy.AllowFlow, By: &policy.Rule{Tier: policy.Admin, Policy: "opens"}}, "", true, "limit  "},
 		{"denied by another rule", policy.Egress{Pod: v.Pod.PodRef, View: v, By: &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Policy: "none"}}, "y.test", false, "rule y.test none"},
 		{"without a rule", policy.Egress{Pod: v.Pod.PodRef, View: v}, "y.test", false, "expired y.test "},
 		{"of no pod", policy.Egress{}, "y.test", false, ""},

@@ -108,6 +108,33 @@ func TestServerNameBesidePlainRule(t *testing.T) {
 	})
 }
 
+// TestServerNameAudited: an Audit policy logs what it would deny of connections that are led to the agent by where they
+// really go, whether they are checked or not, and checks nothing itself.
+func TestServerNameAudited(t *testing.T) {
+	staged(t, onRouted, newServerNameStage, func(t *testing.T, s *serverNameStage) {
+		s.apply(map[string]string{
+			"deny.yaml": `apiVersion: namegate.io/v1alpha1
+kind: ClusterFQDNNetworkPolicy
+metadata: {name: deny}
+spec: {tier: Admin, priority: 1, enforcement: Audit, subject: {namespaces: {}}, egress: [{name: cdn, action: Deny, networks: [198.51.100.1/32]}]}
+`,
+			"watch.yaml": requires("watch", "watched", "www.example.org") + "  enforcement: Audit\n",
+			"c.yaml":     s.addPod("c", 9).Manifest("shop", "c", map[string]string{"app": "watched"}),
+		})
+		s.resolve("c", "www.example.org", dns.TypeA)
+		s.resolve("c", "www.example.org", dns.TypeAAAA)
+		s.greets("a", www4, "www.example.org", "www.example.org"+nodeSeen4)
+		s.greets("a", www6, "www.example.org", "www.example.org"+nodeSeen6)
+		s.greets("c", www6, "never.example.org", "never.example.org "+s.Pod("c").Addr6.String())
+		s.greets("c", www4, "never.example.org", "never.example.org "+s.Pod("c").Addr4.String())
+		s.awaitClaim("a 198.51.100.1 rule ")
+		s.awaitClaim("c 198.51.100.1 rule ")
+		if got := s.claims(); slices.ContainsFunc(got, func(c string) bool { return strings.Contains(c, "2001:db8:1::1") }) {
+			t.Errorf("lines %q", got)
+		}
+	})
+}
+
 // isCut asserts that a connection ends for its client.
 func (s *stage) isCut(c net.Conn, what string) {
 	s.t.Helper()
