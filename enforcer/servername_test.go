@@ -46,24 +46,24 @@ func TestEgress(t *testing.T) {
 		source, to, name string
 		want             policy.Verdict
 	}{
-		{"10.1.0.5", "192.0.2.1:443", "", policy.CheckFlow},
-		{"::ffff:10.1.0.5", "[::ffff:192.0.2.1]:443", "", policy.CheckFlow},
+		{"10.1.0.5", "192.0.2.1:443", ".", policy.CheckFlow},
+		{"::ffff:10.1.0.5", "[::ffff:192.0.2.1]:443", ".", policy.CheckFlow},
 		{"2001:db8:1::5", "[2001:db8:5::1]:443", "www.example.org", policy.CheckFlow},
 		{"10.1.0.5", "192.0.2.1:443", "www.example.org", policy.CheckFlow},
 		{"10.1.0.5", "192.0.2.1:443", "api.example.org", policy.DenyFlow},
 		{"10.1.0.5", "192.0.2.4:443", "api.example.org", policy.CheckFlow},
 		{"10.1.0.5", "192.0.2.1:443", "plain.example.org", policy.DenyFlow},
-		{"10.1.0.5", "192.0.2.2:443", "", policy.AllowFlow},
-		{"10.1.0.5", "192.0.2.3:443", "", policy.AllowFlow},
-		{"10.1.0.5", "192.0.2.1:80", "", policy.DenyFlow},
-		{"10.1.0.5", "192.0.2.9:443", "", policy.DenyFlow},
-		{"10.1.0.6", "192.0.2.9:443", "", policy.AllowFlow}, // of no policy
-		{"10.1.0.7", "192.0.2.1:443", "", policy.DenyFlow},
-		{"10.1.0.5", "10.96.0.1:443", "", policy.DenyFlow},
-		{"10.1.0.5", "10.1.0.6:443", "", policy.DenyFlow},
-		{"10.1.0.5", "198.51.100.1:443", "", policy.DenyFlow},
-		{"10.1.0.6", "169.254.20.99:443", "", policy.DenyFlow},
-		{"10.1.0.6", "127.0.0.1:443", "", policy.DenyFlow},
+		{"10.1.0.5", "192.0.2.2:443", ".", policy.AllowFlow},
+		{"10.1.0.5", "192.0.2.3:443", ".", policy.AllowFlow},
+		{"10.1.0.5", "192.0.2.1:80", ".", policy.DenyFlow},
+		{"10.1.0.5", "192.0.2.9:443", ".", policy.DenyFlow},
+		{"10.1.0.6", "192.0.2.9:443", ".", policy.AllowFlow}, // of no policy
+		{"10.1.0.7", "192.0.2.1:443", ".", policy.DenyFlow},
+		{"10.1.0.5", "10.96.0.1:443", ".", policy.DenyFlow},
+		{"10.1.0.5", "10.1.0.6:443", ".", policy.DenyFlow},
+		{"10.1.0.5", "198.51.100.1:443", ".", policy.DenyFlow},
+		{"10.1.0.6", "169.254.20.99:443", ".", policy.DenyFlow},
+		{"10.1.0.6", "127.0.0.1:443", ".", policy.DenyFlow},
 	} {
 		if d := w.e.Egress(addr(test.source), addrPort(test.to), dns(test.name)); d.Verdict != test.want || (d.Pod == policy.PodRef{}) != (test.source == "10.1.0.7") {
 			t.Errorf("%s to %s with %q: %+v, want %v", test.source, test.to, test.name, d, test.want)
