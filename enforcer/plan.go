@@ -28,7 +28,7 @@ func (e *Enforcer) tablesInput(subjects dataplane.Subjects, inForce *policy.Snap
 		Bound: e.bound(subjects), Known: plan.Known(inForce), Gateways: e.gateways, Recheck: e.flows.Recorded(),
 		DNS: ruleset.DNS{Network: e.intercept.Network(), Endpoint: e.cfg.Endpoint, Serving: e.intercept.Serving(), Predecessor: pods, FailClosed: e.cfg.FailClosed},
 	}
-	in.Relays = layout.Relays{Own: relays, Mark: e.SocketMark(), Guarded: slices.Concat(assigned, relays, e.relaysBefore)}
+	in.Relays = layout.Relays{Own: relays, Dials: e.mode().Bits, Guarded: slices.Concat(assigned, relays, e.relaysBefore)}
 	slices.SortFunc(in.Relays.Guarded, netip.AddrPort.Compare)
 	in.Relays.Guarded = slices.Compact(in.Relays.Guarded)
 	if !e.cfg.FailClosed {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/handover"
@@ -59,10 +60,28 @@ func (e *Enforcer) Egress(source netip.Addr, to netip.AddrPort, name fqdn.Name) 
 	}
 	a := to.Addr()
 	_, pod := in.snapshot.Pod(a)
-	if !e.arrives(in, source, to) || pod || intercept.InRange(a) || a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || e.cfg.Inside != nil && e.cfg.Inside(a) || slices.Contains(e.ownAddrs()(), a) {
+	if !e.arrives(in, source, to) || pod || intercept.InRange(a) || a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || e.cfg.Inside != nil && e.cfg.Inside(a) || e.isOwn(a) {
 		out.Verdict, out.By = policy.DenyFlow, nil
 	}
 	return out
+}
+
+// ownRead is for how long the node's addresses count that were read: the kernel leads no connection to them.
+const ownRead = time.Second
+
+// ownAddresses are the node's addresses at a moment.
+type ownAddresses struct {
+	read time.Time
+	all  []netip.Addr
+}
+
+func (e *Enforcer) isOwn(a netip.Addr) bool {
+	own, now := e.ownAddresses.Load(), e.now()
+	if own == nil || now.Sub(own.read) >= ownRead {
+		own = &ownAddresses{now, e.ownAddrs()()}
+		e.ownAddresses.Store(own)
+	}
+	return slices.Contains(own.all, a)
 }
 
 // arrives tells whether the node's rules for what it forwards let the connection come: the kernel asks them of what leaves.
@@ -80,6 +99,9 @@ func (e *Enforcer) Keeps(pod policy.PodRef, source netip.Addr, to netip.AddrPort
 	d, _ := e.relayed(source, to, name, true)
 	return d.Pod == pod && (d.Verdict == policy.AllowFlow || d.Verdict == policy.CheckFlow && name != "")
 }
+
+// RelayMark is the packet mark of what the relay dials: another program leads it nowhere else.
+func (e *Enforcer) RelayMark() uint32 { return e.cfg.Candidate }
 
 // Dialling is called before the relay connects from a bound port of the node: rules of the node judge what is forwarded
 // then, and not what the node's own sockets send.

@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/diff"
@@ -164,6 +166,12 @@ func (p *peering) silent(when string, relays ...netip.AddrPort) {
 	var probing sync.WaitGroup
 	defer probing.Wait()
 	for _, at := range relays {
+		via := uplinks[0]
+		if at.Addr().Is6() {
+			via = uplinks[1]
+		}
+		_, err := p.World.Run("ip", "route", "replace", at.Addr().String(), "via", via.String())
+		fatal.If(p.t, err)
 		for name, h := range map[string]*lab.Host{"client": p.Pod("client").Host, "other": p.Pod("other").Host, "node": p.Node, "world": p.World} {
 			for _, port := range []uint16{at.Port(), 80} {
 				probing.Go(func() {
@@ -217,14 +225,6 @@ func (p *peering) serverNames(t *testing.T, tier policy.Tier) {
 	p.apply()
 	assigned, inForce := p.e.Interception().Relays()
 	diff.Equal(t, len(assigned), len(inForce), "relays in force")
-	for _, at := range assigned {
-		via := uplinks[0]
-		if at.Addr().Is6() {
-			via = uplinks[1]
-		}
-		_, err := p.World.Run("ip", "route", "add", at.Addr().String(), "via", via.String())
-		fatal.If(t, err)
-	}
 	p.silent("before an answer", assigned...)
 	p.answer("client", "a.test", outside...)
 	for _, a := range outside {
@@ -283,7 +283,7 @@ func (p *peering) dialled(port uint16, to netip.AddrPort, told bool) lab.Outcome
 	}
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local), Timeout: lab.Patience, Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
-			fatal.If(p.t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(p.e.SocketMark())))
+			fatal.If(p.t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(p.e.RelayMark())))
 		})
 	}}
 	var c net.Conn
@@ -352,4 +352,59 @@ func TestWhatTheRelayDials(t *testing.T) {
 		is("with rules for what is forwarded alone", lab.Silent, true, other...)
 		is("with rules for what is forwarded alone", lab.Answered, false, other...)
 	})
+}
+
+// TestRelayedConnectionsAtAHandOver: connections to the relay of an agent go on under the next, which leads new ones to its
+// own, and the address goes with the last of them. What takes the right away cuts them.
+func TestRelayedConnectionsAtAHandOver(t *testing.T) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		outside, client := outsides(1), p.Pod("client")
+		p.serveRelay()
+		rule := checked(policy.Namespace, "tcp/80", "checked", "a.test")
+		p.ordered = map[string][]*policy.Rule{"client": {rule}}
+		p.apply()
+		p.answer("client", "a.test", outside...)
+		open := []net.Conn{p.dial("client", outside[0], 80), p.dial("client", outside[1], 80)}
+		before, _ := p.e.Interception().Relays()
+		flows, err := p.flows.Flows(conntrack.Query{Sources: []netip.Addr{client.Addr4, client.Addr6}, Mark: enforcer.DefaultMark, Mask: enforcer.DefaultMark})
+		for _, f := range flows {
+			if !slices.Contains(before, f.Peer) || !slices.Contains(outside, f.Dst.Addr()) {
+				t.Errorf("%s is led to %s", f.Dst, f.Peer)
+			}
+		}
+		diff.Equal(t, 2, len(flows), "admitted connections", err)
+		p.restart()
+		p.goOn("before the next agent's first snapshot", true, open...)
+		p.apply()
+		p.reconcile()
+		p.goOn("under the next agent", true, open...)
+		p.answer("client", "a.test", outside...)
+		p.leads("by the next agent", "client", netip.AddrPortFrom(outside[0], 80), true)
+		p.silent("of both agents", append(slices.Clone(before), p.relays()...)...)
+		for _, c := range open {
+			_ = c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		}
+		has := func() bool {
+			out, err := p.Node.Run("ip", "address")
+			fatal.If(t, err)
+			return strings.Contains(out, " "+before[0].Addr().String()+"/") || strings.Contains(out, " "+before[1].Addr().String()+"/")
+		}
+		if !has() {
+			t.Error("an address that is in use is gone")
+		}
+		fatal.Await(t, "the end of the last agent's addresses", func() bool { p.reconcile(); return !has() })
+		p.goOn("just opened", true, p.dial("client", outside[0], 80))
+		last := p.dial("client", outside[1], 80)
+		p.ordered["client"] = []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/80", Policy: "cluster"}, rule}
+		p.apply()
+		p.goOn("denied by an administrator", false, last)
+	})
+}
+
+// relays are where the present agent's relay is.
+func (p *peering) relays() []netip.AddrPort {
+	all, _ := p.e.Interception().Relays()
+	return all
 }

@@ -41,8 +41,8 @@ type Relays struct {
 	Own []netip.AddrPort
 	// Guarded are all of this agent and of earlier ones, sorted.
 	Guarded []netip.AddrPort
-	// Mark is of the packets of the relay's own sockets.
-	Mark uint32
+	// Dials are of the packets of the relay's own sockets: they have Candidate, and not Admitted.
+	Dials Bits
 }
 
 // toRelay are the first items of ordered rules of which some are Led. What is no connection that was led has been dropped, and
@@ -97,7 +97,8 @@ func (d *dispatch) relay(s State) {
 	// Another program may lead what the relay dials elsewhere, as a Service with an external IP, past the rules of pods
 	// there. Other sockets of the agent have the mark too, for DNS.
 	d.nodeChain(dialledChain, &nft.Hook{Type: "filter", Hook: postrouting, Priority: verdictPriority},
-		has("meta mark", s.Relays.Mark)+" meta l4proto tcp ct direction original ct status dnat ct original proto-dst != "+dnsPort+" counter name "+deniedCounter+" drop")
+		has("meta mark", s.Relays.Dials.Candidate)+fmt.Sprintf(" meta mark & %#x == 0", s.Relays.Dials.Admitted)+
+			" meta l4proto tcp ct direction original ct status dnat fib saddr type local counter name "+deniedCounter+" drop")
 	d.nodeChain(guardChain, &nft.Hook{Type: "filter", Hook: "input", Priority: guardPriority}, rules...)
 }
 

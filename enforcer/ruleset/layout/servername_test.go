@@ -24,7 +24,7 @@ func checkedNames() layout.State {
 	s.Tiers[0].Checked = []*layout.TierRule{{Entries: "s01", Ports: []policy.PortRange{tcp(443, 443), tcp(8000, 9000)}, Action: layout.Reject, Led: true}}
 	s.Tiers[1].Baseline = append([]*layout.TierRule{{Entries: "s02", Ports: []policy.PortRange{tcp(0, 65535)}, Action: layout.Reject, Led: true}, {Entries: "s03", Action: layout.Reject, Led: true}}, s.Tiers[1].Baseline...)
 	s.Tiers[0].ID, s.Tiers[1].ID = "2123456789abcdef", "2edcba9876543210"
-	s.Relays = layout.Relays{Mark: 0x60, Own: relays("169.254.20.70:9955 [fd5c:7a1e:93b4::1:7]:9955"), Guarded: relays("169.254.20.70:9955 169.254.20.71:9956 [fd5c:7a1e:93b4::1:7]:9955")}
+	s.Relays = layout.Relays{Dials: layout.Bits{Admitted: 0x40, Candidate: 0x20}, Own: relays("169.254.20.70:9955 [fd5c:7a1e:93b4::1:7]:9955"), Guarded: relays("169.254.20.70:9955 169.254.20.71:9956 [fd5c:7a1e:93b4::1:7]:9955")}
 	return s
 }
 
@@ -51,6 +51,7 @@ func TestServerNamesComeAndGo(t *testing.T) {
 	} {
 		diff.Equal(t, want, strings.Count(rules, text), text)
 	}
+	diff.Equal(t, 2*len(with.Tiers), strings.Count(rules, "@relays4 ct state new fib daddr type local goto admit")+strings.Count(rules, "@relays6 ct state new fib daddr type local goto admit"), "rules that admit what is led")
 	later := laterAgent(t)
 	earlier, err := later.ReadEarlier(ctx)
 	fatal.If(t, err)
@@ -58,7 +59,7 @@ func TestServerNamesComeAndGo(t *testing.T) {
 	diff.Equal(t, true, slices.Equal(with.Relays.Guarded, earlier.Relays), "relays read back", earlier.Relays)
 
 	alone := with
-	alone.Relays = layout.Relays{Own: with.Relays.Own[:1], Guarded: with.Relays.Guarded[:1], Mark: 0x60}
+	alone.Relays = layout.Relays{Own: with.Relays.Own[:1], Guarded: with.Relays.Guarded[:1], Dials: with.Relays.Dials}
 	fatal.If(t, tables.Apply(ctx, alone))
 	verified(t, tables, alone)
 	diff.Equal(t, 0, strings.Count(ruleset(t), "dnat ip6 to ["), "without a relay of IPv6")
