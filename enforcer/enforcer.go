@@ -137,16 +137,15 @@ type Enforcer struct {
 	flows     *flows.Queue // connections that are judged again
 	memo      layout.Memo  // of the wanted tables
 
-	grants       *grants.Table
-	intercept    *intercept.Interception
-	committed    atomic.Bool                 // a snapshot is in force
-	renewing     atomic.Pointer[policy.Node] // the node in force if its policies renew addresses in use, else nil
-	repairs      atomic.Uint64
-	drift        drift
-	suspected    chan struct{} // asks RunReconcile to compare the kernel soon
-	told         atomic.Pointer[Status]
-	ownAddresses atomic.Pointer[ownAddresses] // for Egress
-	judging      atomic.Pointer[judging]      // what the tables have of subjects, nil before the first Commit
+	grants    *grants.Table
+	intercept *intercept.Interception
+	committed atomic.Bool                 // a snapshot is in force
+	renewing  atomic.Pointer[policy.Node] // the node in force if its policies renew addresses in use, else nil
+	repairs   atomic.Uint64
+	drift     drift
+	suspected chan struct{} // asks RunReconcile to compare the kernel soon
+	told      atomic.Pointer[Status]
+	judging   atomic.Pointer[judging] // what the tables have of subjects, nil before the first Commit
 }
 
 // New returns an enforcer that has touched nothing yet. now may be nil for the
