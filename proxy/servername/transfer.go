@@ -10,7 +10,7 @@ import (
 
 const (
 	// chunk is how much is moved at a time, and what a pipe has room for.
-	chunk = 256 << 10
+	chunk = 512 << 10
 	// idlePipes bounds the pipes that are kept for the next use.
 	idlePipes = 64
 )
