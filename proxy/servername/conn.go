@@ -67,7 +67,8 @@ func (c *conn) judge(name fqdn.Name) policy.Egress {
 
 // serve relays the connection until both directions have ended.
 func (c *conn) serve() {
-	inlineUrgent(c.client)
+	buffer := c.r.shares.buffer(c.egress.Pod)
+	prepare(c.client, buffer)
 	_ = c.client.SetKeepAlive(true)
 	var h hello
 	checked := c.egress.Verdict == policy.CheckFlow
@@ -84,7 +85,7 @@ func (c *conn) serve() {
 		c.reset()
 		return
 	}
-	inlineUrgent(server)
+	prepare(server, buffer)
 	if !c.attach(server) {
 		return
 	}

@@ -228,6 +228,24 @@ func TestBulk(t *testing.T) {
 	wg.Wait()
 }
 
+// TestSmallWindow: bytes arrive in order through the smallest windows that the kernel lets a socket have.
+func TestSmallWindow(t *testing.T) {
+	l := newLab(t, DefaultLimits)
+	c, s := l.answered()
+	sent := make([]byte, 50000)
+	_, _ = rand.Read(sent)
+	for _, ends := range [][2]*net.TCPConn{{c, s}, {s, c}} {
+		fatal.If(t, onSocket(ends[1], func(fd int) error {
+			return errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1), unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, 1))
+		}))
+		go func() { _ = write(ends[0], sent) }()
+		got := make([]byte, len(sent))
+		if _, err := io.ReadFull(ends[1], got); err != nil || !bytes.Equal(got, sent) {
+			t.Error(err)
+		}
+	}
+}
+
 // TestSlowReader: what a client does not read stops the server, costs no other connection anything, and all of it arrives in the end.
 func TestSlowReader(t *testing.T) {
 	l := newLab(t, DefaultLimits)

@@ -11,6 +11,10 @@ import (
 const (
 	// perDestination bounds a pod's connections to one destination, open or waiting.
 	perDestination = 2048
+	// podBuffers is what a pod's connections share for data that a side does not read, with between minBuffer and
+	// maxBuffer for each: the kernel's own bounds, 10 MiB a connection, would let one pod fill the agent's memory.
+	podBuffers           = 8 << 20
+	minBuffer, maxBuffer = 32 << 10, 4 << 20
 	// portWait is how long a port waits after a connection (TIME_WAIT).
 	portWait = time.Minute
 )
@@ -73,6 +77,13 @@ func (s *shares) take(k key, waits bool) (bound string) {
 	s.to[k]++
 	s.to[key{to: k.to}]++
 	return ""
+}
+
+// buffer returns the room of a pod's newest connection for what is not read.
+func (s *shares) buffer(pod policy.PodRef) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(minBuffer, min(maxBuffer, podBuffers/max(1, s.pods[pod].connections)))
 }
 
 // heard gives back the place of a hello.

@@ -1,6 +1,7 @@
 package servername
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -97,6 +98,39 @@ func TestSharesOfDestinations(t *testing.T) {
 	other := of(20)
 	other.to = netipAddrPort("192.0.2.2:443")
 	diff.Equal(t, "", s.take(other, false))
+}
+
+// TestBuffers: what the kernel keeps for a pod that reads nothing is bounded, with however many connections.
+func TestBuffers(t *testing.T) {
+	s, all := newShares(DefaultLimits), 0
+	for i := range DefaultLimits.ConnectionsPerPod {
+		k := key{podA, netipAddrPort(fmt.Sprintf("192.0.2.%d:443", i%200))}
+		diff.Equal(t, "", s.take(k, false))
+		all += 3 * s.buffer(podA) // the kernel's overhead doubles both buffers of a direction
+	}
+	if all > 256<<20 {
+		t.Errorf("one direction takes %d MiB", all>>20)
+	}
+	diff.Equal(t, maxBuffer, s.buffer(podB))
+
+	l := newLab(t, DefaultLimits)
+	for range 300 {
+		l.pair()
+	}
+	c, server := l.answered()
+	_ = server.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+	fatal.If(t, c.SetReadBuffer(1))
+	fatal.If(t, server.SetWriteBuffer(1))
+	sent := 0
+	for block := make([]byte, 16<<10); ; {
+		n, err := server.Write(block)
+		if sent += n; err != nil {
+			break
+		}
+	}
+	if sent > 2<<20 {
+		t.Errorf("%d KiB are on the way", sent>>10)
+	}
 }
 
 // TestFlood: a pod that floods in each way costs its neighbour no connection, and no wait that it would notice.

@@ -60,9 +60,15 @@ func reset(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// inlineUrgent has urgent bytes arrive among the others, where transfer finds them.
-func inlineUrgent(c *net.TCPConn) {
-	_ = onSocket(c, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) })
+// prepare bounds what the kernel keeps of a connection, and has urgent bytes arrive among the others, where transfer
+// finds them.
+func prepare(c *net.TCPConn, buffer int) {
+	_ = onSocket(c, func(fd int) error {
+		for option, value := range map[int]int{unix.SO_RCVBUFFORCE: buffer, unix.SO_SNDBUFFORCE: buffer / 2, unix.SO_OOBINLINE: 1} {
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, value)
+		}
+		return nil
+	})
 }
 
 func tcpInfo(c *net.TCPConn) (info *unix.TCPInfo, err error) {
