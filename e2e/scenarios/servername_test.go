@@ -45,7 +45,7 @@ func (s *stage) claims() (out []string) {
 // awaitClaim waits for a line about a connection.
 func (s *stage) awaitClaim(want string) {
 	s.t.Helper()
-	for until := time.Now().Add(lab.Limit); !slices.Contains(s.claims(), want); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(eventLimit); !slices.Contains(s.claims(), want); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(until) {
 			s.t.Errorf("no line %q among %q", want, s.claims())
 			return
@@ -330,16 +330,16 @@ func TestServerNameFlood(t *testing.T) {
 	staged(t, onRouted, small, func(t *testing.T, s *serverNameStage) {
 		s.floods(func(over <-chan struct{}) { // hellos that never come
 			for !ended(over) {
-				var all []net.Conn
+				var all sync.WaitGroup
 				for range 40 {
-					if c, err := s.Pod("b").Dial("tcp", www4, lab.Limit); err == nil {
-						all = append(all, c)
-					}
+					all.Go(func() {
+						if c, err := s.Pod("b").Dial("tcp", www4, lab.Limit); err == nil {
+							_, _ = c.Read(make([]byte, 1)) // up to the reset
+							c.Close()
+						}
+					})
 				}
-				time.Sleep(100 * time.Millisecond)
-				for _, c := range all {
-					c.Close()
-				}
+				all.Wait()
 			}
 		})
 		s.awaitClaim("b 198.51.100.1 limit ")

@@ -101,6 +101,9 @@ var (
 	ratePerPod = flag.Int("server-name-rate", 250, "how many connections a second each of two pods opens in TestServerNameRate")
 )
 
+// rateInFlight bounds the connections of a host that are open at a time: on a slow machine there are fewer a second.
+const rateInFlight = 32
+
 // TestServerNameRate: of many connections a second to one address, each of them short, none is lost; and the node's own
 // programs, which connect there too, notice nothing.
 func TestServerNameRate(t *testing.T) {
@@ -113,8 +116,7 @@ func TestServerNameRate(t *testing.T) {
 	var asked, lost [3]atomic.Int64
 	visit := func(i int, h *lab.Host) {
 		asked[i].Add(1)
-		if err := greet(h, hello, asked[i].Load()%2 == 0); err != nil {
-			lost[i].Add(1)
+		if err := greet(h, hello, asked[i].Load()%2 == 0); err != nil && lost[i].Add(1) < 10 {
 			t.Log(h.Name, err)
 		}
 	}
@@ -125,18 +127,25 @@ func TestServerNameRate(t *testing.T) {
 		if h == s.Node {
 			pace = 100 * time.Millisecond
 		}
-		all.Go(func() {
-			for next := time.Now(); next.Before(end); next = next.Add(pace) {
-				time.Sleep(time.Until(next))
-				all.Go(func() { visit(i, h) })
-			}
-		})
+		var turns atomic.Int64
+		begun := time.Now()
+		for range rateInFlight {
+			all.Go(func() {
+				for next := begun; ; {
+					if next = begun.Add(time.Duration(turns.Add(1)) * pace); !next.Before(end) || !time.Now().Before(end) {
+						return
+					}
+					time.Sleep(time.Until(next))
+					visit(i, h)
+				}
+			})
+		}
 	}
 	all.Wait()
 	for i, h := range []string{"pod a", "pod b", "the node"} {
 		t.Logf("%s: %d connections in %v, %d lost", h, asked[i].Load(), *rateLength, lost[i].Load())
 		if n := lost[i].Load(); n > 0 {
-			t.Errorf("%s lost %d connections", h, n)
+			t.Errorf("%s lost %d connections: %q", h, n, s.claims())
 		}
 	}
 }
