@@ -113,9 +113,17 @@ func (c *conn) unread() bool {
 
 // check reads the hello and judges its name.
 func (c *conn) check(h *hello) bool {
-	_ = c.client.SetReadDeadline(time.Now().Add(helloTimeout))
-	name, err := h.read(c.client)
-	c.r.shares.heard(c.egress.Pod)
+	// A hello that has arrived waits for nothing: many come at once after a pause of the machine.
+	name, err := h.read(arrived{c.client})
+	if errors.Is(err, errTooLate) {
+		if bound := c.r.shares.wait(c.egress.Pod); bound != "" {
+			c.deny(ReasonLimit, bound)
+			return false
+		}
+		_ = c.client.SetReadDeadline(time.Now().Add(helloTimeout))
+		name, err = h.read(c.client)
+		c.r.shares.heard(c.egress.Pod)
+	}
 	c.claim(h.claimed)
 	if err != nil {
 		c.deny(ReasonServerName, err.Error())

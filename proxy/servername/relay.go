@@ -151,7 +151,7 @@ func (r *Relay) accept(client *net.TCPConn) {
 		c.deny(ReasonPolicy, "")
 		return
 	}
-	if bound := r.shares.take(c.key(), c.egress.Verdict == policy.CheckFlow); bound != "" {
+	if bound := r.shares.take(c.key()); bound != "" {
 		c.deny(ReasonLimit, bound)
 		return
 	}

@@ -50,30 +50,21 @@ func newShares(l Limits) shares {
 	return shares{Limits: l, pods: map[policy.PodRef]use{}, to: map[key]int{}}
 }
 
-// take takes a connection, and a place for its hello. If a bound is reached, it takes nothing and says which.
-func (s *shares) take(k key, waits bool) (bound string) {
-	hellos := 0
-	if waits {
-		hellos = 1
-	}
+// take takes a connection. If a bound is reached, it takes nothing and says which.
+func (s *shares) take(k key) (bound string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pod := s.pods[k.pod]
 	switch {
-	case pod.connections >= s.ConnectionsPerPod:
+	case s.pods[k.pod].connections >= s.ConnectionsPerPod:
 		return "connections of the pod"
-	case waits && pod.hellos >= s.HellosPerPod:
-		return "connections of the pod that wait for a ClientHello"
 	case s.to[k] >= perDestination:
 		return "connections of the pod to the destination"
 	case s.all.connections >= s.Connections:
 		return "connections of all pods"
-	case waits && s.all.hellos >= s.Hellos:
-		return "connections of all pods that wait for a ClientHello"
 	case s.to[key{to: k.to}] >= maxPorts:
 		return "connections of all pods to the destination"
 	}
-	s.add(k.pod, 1, hellos)
+	s.add(k.pod, 1, 0)
 	s.to[k]++
 	s.to[key{to: k.to}]++
 	return ""
@@ -84,6 +75,21 @@ func (s *shares) buffer(pod policy.PodRef) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return max(minBuffer, min(maxBuffer, podBuffers/max(1, s.pods[pod].connections)))
+}
+
+// wait takes a place for a connection whose hello has not arrived, which heard gives back. If a bound is reached,
+// it takes nothing and says which.
+func (s *shares) wait(pod policy.PodRef) (bound string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.pods[pod].hellos >= s.HellosPerPod:
+		return "connections of the pod that wait for a ClientHello"
+	case s.all.hellos >= s.Hellos:
+		return "connections of all pods that wait for a ClientHello"
+	}
+	s.add(pod, 0, 1)
+	return ""
 }
 
 // heard gives back the place of a hello.

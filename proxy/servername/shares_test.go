@@ -3,6 +3,7 @@ package servername
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,6 +62,24 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestArrivedHelloTakesNoPlace: after a pause of the machine, many connections with their hello are accepted at once.
+func TestArrivedHelloTakesNoPlace(t *testing.T) {
+	l := newLab(t, Limits{100, 100, 1, 1})
+	l.dial() // which waits for its hello
+	fatal.Await(t, "it waits", func() bool { return l.Stats().Hellos == 1 })
+	over := make(chan struct{})
+	l.lead(func(*net.TCPConn) (netip.AddrPort, error) { <-over; return l.to(), nil })
+	for range 20 {
+		fatal.If(t, write(l.dial(), helloFor("good.test")))
+	}
+	close(over)
+	for range 20 {
+		l.accepted()
+	}
+	l.refused()
+	diff.Equal(t, "connections of the pod that wait for a ClientHello", l.denial().Detail)
+}
+
 // TestBoundsOfAll: the bounds of all pods.
 func TestBoundsOfAll(t *testing.T) {
 	for what, limits := range map[string]Limits{"connections of all pods": {2, 2, 9, 9}, "connections of all pods that wait for a ClientHello": {9, 9, 2, 2}} {
@@ -82,22 +101,22 @@ func TestSharesOfDestinations(t *testing.T) {
 		return key{policy.PodRef{Name: string(rune('a' + pod))}, netipAddrPort("192.0.2.1:443")}
 	}
 	for range perDestination {
-		diff.Equal(t, "", s.take(of(0), false))
+		diff.Equal(t, "", s.take(of(0)))
 	}
-	diff.Equal(t, "connections of the pod to the destination", s.take(of(0), false))
+	diff.Equal(t, "connections of the pod to the destination", s.take(of(0)))
 	s.release(of(0), true)
-	diff.Equal(t, "connections of the pod to the destination", s.take(of(0), false), "a port waits")
+	diff.Equal(t, "connections of the pod to the destination", s.take(of(0)), "a port waits")
 	s.release(of(0), false)
-	diff.Equal(t, "", s.take(of(0), false))
+	diff.Equal(t, "", s.take(of(0)))
 	for pod := 1; pod < maxPorts/perDestination; pod++ {
 		for range perDestination {
-			diff.Equal(t, "", s.take(of(pod), false))
+			diff.Equal(t, "", s.take(of(pod)))
 		}
 	}
-	diff.Equal(t, "connections of all pods to the destination", s.take(of(20), false))
+	diff.Equal(t, "connections of all pods to the destination", s.take(of(20)))
 	other := of(20)
 	other.to = netipAddrPort("192.0.2.2:443")
-	diff.Equal(t, "", s.take(other, false))
+	diff.Equal(t, "", s.take(other))
 }
 
 // TestBuffers: what the kernel keeps for a pod that reads nothing is bounded, with however many connections.
@@ -105,7 +124,7 @@ func TestBuffers(t *testing.T) {
 	s, all := newShares(DefaultLimits), 0
 	for i := range DefaultLimits.ConnectionsPerPod {
 		k := key{podA, netipAddrPort(fmt.Sprintf("192.0.2.%d:443", i%200))}
-		diff.Equal(t, "", s.take(k, false))
+		diff.Equal(t, "", s.take(k))
 		all += 3 * s.buffer(podA) // the kernel's overhead doubles both buffers of a direction
 	}
 	if all > 256<<20 {

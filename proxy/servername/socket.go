@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -69,6 +71,22 @@ func prepare(c *net.TCPConn, buffer int) {
 		}
 		return nil
 	})
+}
+
+// arrived reads what a connection has received, and times out at once where that is nothing.
+type arrived struct{ *net.TCPConn }
+
+func (a arrived) Read(b []byte) (n int, err error) {
+	failed := onSocket(a.TCPConn, func(fd int) error {
+		if n, err = unix.Read(fd, b); errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+			err = os.ErrDeadlineExceeded
+		} else if n == 0 && err == nil {
+			err = io.EOF
+		}
+		n = max(n, 0)
+		return nil
+	})
+	return n, errors.Join(failed, err)
 }
 
 func tcpInfo(c *net.TCPConn) (info *unix.TCPInfo, err error) {
