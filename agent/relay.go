@@ -154,7 +154,7 @@ func (r *relaying) run(ctx context.Context, changed func()) {
 		case <-ctx.Done():
 			return
 		case <-r.lost:
-			r.relay.Rejudge()
+			r.relay.Recheck()
 			continue
 		case <-tick.C:
 		}

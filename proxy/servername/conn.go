@@ -57,7 +57,7 @@ func (c *conn) claim(name string) {
 	c.claimed = name
 }
 
-// judge notes by which name the connection is judged, then asks: a change between both is Rejudge's.
+// judge notes by which name the connection is judged, then asks: a change between both is Recheck's.
 func (c *conn) judge(name fqdn.Name) policy.Egress {
 	c.mu.Lock()
 	c.name, c.known = name, true
@@ -101,7 +101,7 @@ func (c *conn) serve() {
 	c.drain()
 }
 
-// unread judges a connection that is copied unread once more: it is among those of Rejudge only now.
+// unread judges a connection that is copied unread once more: it is among those of Recheck only now.
 func (c *conn) unread() bool {
 	if e := c.judge(""); e.Verdict != policy.AllowFlow || e.Pod != c.egress.Pod {
 		c.deny(ReasonPolicy, "")

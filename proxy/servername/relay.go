@@ -189,9 +189,9 @@ func (r *Relay) isOwn(to netip.AddrPort) bool {
 	return to.Port() == 0 || to.Addr().IsUnspecified() || to.Addr().IsMulticast()
 }
 
-// Rejudge resets each open connection that the Judge does not keep. What the Judge said yes to before a change of its own
+// Recheck resets each open connection that the Judge does not keep. What the Judge said yes to before a change of its own
 // is open by then.
-func (r *Relay) Rejudge() {
+func (r *Relay) Recheck() {
 	for _, c := range r.all() {
 		if name, judged := c.judged(); judged && !r.options.Judge.Keeps(c.egress.Pod, c.source.Addr(), c.dialled, name) {
 			c.deny(ReasonRevoked, "")

@@ -297,16 +297,16 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
-func TestRejudge(t *testing.T) {
+func TestRecheck(t *testing.T) {
 	l := newLab(t, DefaultLimits)
 	c, s := l.answered()
 	waiting := l.dial()
 	fatal.Await(t, "one waits", func() bool { return l.Stats().Hellos == 1 })
-	l.Rejudge()
+	l.Recheck()
 	fatal.If(t, write(c, []byte("still")))
 	expect(t, s, "still")
 	l.judge.change(func(j *judge) { j.granted[podA] = []string{"also.test"} })
-	l.Rejudge()
+	l.Recheck()
 	if !isReset(c) || !isReset(s) {
 		t.Error("a half was not reset")
 	}
@@ -316,27 +316,27 @@ func TestRejudge(t *testing.T) {
 	fatal.If(t, write(waiting, helloFor("also.test"))) // it waited, and is judged by its own name
 	s = l.accepted()
 	l.judge.change(func(j *judge) { delete(j.pods, netip.MustParseAddr("127.0.1.1")) })
-	l.Rejudge() // the pod is gone
+	l.Recheck() // the pod is gone
 	if !isReset(waiting) || !isReset(s) {
 		t.Error("a half was not reset")
 	}
 }
 
-// TestRejudgeUnread: a connection that is copied unread is judged too.
-func TestRejudgeUnread(t *testing.T) {
+// TestRecheckUnread: a connection that is copied unread is judged too.
+func TestRecheckUnread(t *testing.T) {
 	l := newLab(t, DefaultLimits)
 	l.judge.change(func(j *judge) { j.verdict = policy.AllowFlow })
 	c := l.dial()
 	s := l.accepted()
 	l.judge.change(func(j *judge) { j.verdict = policy.DenyFlow })
-	l.Rejudge()
+	l.Recheck()
 	if !isReset(c) || !isReset(s) {
 		t.Error("a half was not reset")
 	}
 }
 
-// TestRejudgeRace: no connection is open that the judge denied before Rejudge began, whenever that is.
-func TestRejudgeRace(t *testing.T) {
+// TestRecheckRace: no connection is open that the judge denied before Recheck began, whenever that is.
+func TestRecheckRace(t *testing.T) {
 	l := newLab(t, DefaultLimits)
 	for i := range 200 {
 		l.judge.change(func(j *judge) { j.granted[podA] = []string{"good.test"} })
@@ -344,7 +344,7 @@ func TestRejudgeRace(t *testing.T) {
 		fatal.If(t, write(c, helloFor("good.test")))
 		time.Sleep(time.Duration(i) * 5 * time.Microsecond)
 		l.judge.change(func(j *judge) { delete(j.granted, podA) })
-		l.Rejudge()
+		l.Recheck()
 		if !isReset(c) {
 			t.Fatal("the connection goes on")
 		}
