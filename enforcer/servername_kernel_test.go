@@ -249,6 +249,14 @@ func (p *peering) serverNames(t *testing.T, tier policy.Tier) {
 		}
 	}
 	p.silent("granted", assigned...)
+	// Another program leads connections to the relay that are of no entry.
+	elsewhere := netip.MustParseAddrPort("198.51.100.9:80")
+	fatal.If(t, p.Node.Pipe("table ip other { chain pre { type nat hook prerouting priority -100; ip daddr "+elsewhere.Addr().String()+" tcp dport 80 dnat to "+assigned[0].String()+"; }; }", "nft", "-f", "-"))
+	for _, pod := range []string{"client", "other"} {
+		diff.Equal(t, lab.Silent, p.Pod(pod).Probe("tcp", elsewhere), pod, "led to the relay by another program")
+	}
+	_, err := p.Node.Run("nft", "delete", "table", "ip", "other")
+	fatal.If(t, err)
 	list, err := p.Node.Run("nft", "list", "table", "inet", layout.TableName)
 	fatal.If(t, err)
 	if strings.Count(list, `comment "connections whose TLS server name is checked"`) != 4 {

@@ -102,8 +102,9 @@ func TestKeeps(t *testing.T) {
 		"another pod": {func(w *world, _ policy.Pod) {
 			w.apply([]policy.Pod{pod("next", "10.1.0.5", "allow")}, all)
 		}, false, false, false},
-		"no pod":  {func(w *world, _ policy.Pod) { w.apply(nil, all) }, false, false, false},
-		"no home": {func(w *world, _ policy.Pod) { w.links.SetFound(addr("10.1.0.5")); w.reconcile() }, false, false, false},
+		"no pod":       {func(w *world, _ policy.Pod) { w.apply(nil, all) }, false, false, false},
+		"no interface": {func(w *world, _ policy.Pod) { w.links.SetHome(addr("10.1.0.5"), link.Home{}); w.reconcile() }, false, false, false},
+		"no home":      {func(w *world, _ policy.Pod) { w.links.SetFound(addr("10.1.0.5")); w.reconcile() }, false, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
