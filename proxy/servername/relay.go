@@ -140,7 +140,7 @@ func (r *Relay) Serve(l *net.TCPListener) {
 // accept judges a connection, and starts it. It does not wait for a client or a destination.
 func (r *Relay) accept(client *net.TCPConn) {
 	to, err := r.options.Original(client)
-	if err != nil || r.isOwn(to) || to == addrPort(client.LocalAddr()) {
+	if err != nil || r.isOwn(to) {
 		r.counters.Misdirected.Add(1)
 		reset(client)
 		return

@@ -273,6 +273,23 @@ func TestSlowReader(t *testing.T) {
 	fatal.Await(t, "the connection ends", func() bool { return l.Stats().Connections == 1 })
 }
 
+// TestUnacknowledged: a connection that both sides have ended counts until its client has taken what was sent.
+func TestUnacknowledged(t *testing.T) {
+	l := newLab(t, DefaultLimits)
+	c, s := l.answered()
+	fatal.If(t, c.SetReadBuffer(32<<10))
+	const sent = 500 << 10
+	fatal.If(t, write(s, make([]byte, sent)))
+	_, _ = s.CloseWrite(), c.CloseWrite()
+	expectEnd(t, s)
+	time.Sleep(100 * time.Millisecond)
+	diff.Equal(t, 1, l.Stats().Connections)
+	if n, err := io.Copy(io.Discard, c); err != nil || n != sent {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	fatal.Await(t, "the connection ends", func() bool { return l.Stats().Connections == 0 })
+}
+
 // TestUrgent: urgent data does not stop a connection, and its last byte stays urgent.
 func TestUrgent(t *testing.T) {
 	l := newLab(t, DefaultLimits)
