@@ -18,6 +18,9 @@ import (
 // dialTimeout bounds how long a destination may take to accept.
 const dialTimeout = 10 * time.Second
 
+// keepAlive is shorter than conntrack remembers a connection that one side has ended: the pod's half is translated.
+const keepAlive = 30 * time.Second
+
 // conn is one connection: the pod's half, and the half to the destination.
 type conn struct {
 	r               *Relay
@@ -28,6 +31,7 @@ type conn struct {
 	egress          policy.Egress // the first decision
 	answered        chan struct{} // closed at the server's first bytes
 	retry           bool          // these are a HelloRetryRequest; set before answered is closed
+	waits           bool          // it has a place of those that wait; only serve changes it
 	mu              sync.Mutex    // of the fields below
 	claimed         string        // the server name as the client wrote it
 	name            fqdn.Name
@@ -69,7 +73,7 @@ func (c *conn) judge(name fqdn.Name) policy.Egress {
 func (c *conn) serve() {
 	buffer := c.r.shares.buffer(c.egress.Pod)
 	prepare(c.client, buffer)
-	_ = c.client.SetKeepAlive(true)
+	_ = c.client.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive})
 	var h hello
 	checked := c.egress.Verdict == policy.CheckFlow
 	if checked && !c.check(&h) || !checked && !c.unread() {
@@ -115,14 +119,19 @@ func (c *conn) unread() bool {
 func (c *conn) check(h *hello) bool {
 	// A hello that has arrived waits for nothing: many come at once after a pause of the machine.
 	name, err := h.read(arrived{c.client})
-	if errors.Is(err, errTooLate) {
-		if bound := c.r.shares.wait(c.egress.Pod); bound != "" {
+	if late := errors.Is(err, errTooLate); late || err == nil && h.large() {
+		bound := c.r.shares.wait(c.egress.Pod)
+		if c.waits = bound == ""; !c.waits {
 			c.deny(ReasonLimit, bound)
 			return false
 		}
-		_ = c.client.SetReadDeadline(time.Now().Add(helloTimeout))
-		name, err = h.read(c.client)
-		c.r.shares.heard(c.egress.Pod)
+		if late {
+			_ = c.client.SetReadDeadline(time.Now().Add(c.r.options.helloTimeout))
+			name, err = h.read(c.client)
+		}
+		if !h.large() {
+			c.heard()
+		}
 	}
 	c.claim(h.claimed)
 	if err != nil {
@@ -139,6 +148,14 @@ func (c *conn) check(h *hello) bool {
 	return true
 }
 
+// heard gives back the place of a hello, if the connection has one.
+func (c *conn) heard() {
+	if c.waits {
+		c.waits = false
+		c.r.shares.heard(c.egress.Pod)
+	}
+}
+
 // up copies what the client sends. Of a checked connection the hello goes first, and all else after the server's
 // first bytes: a second hello is checked too.
 func (c *conn) up(checked bool, h *hello) {
@@ -147,6 +164,7 @@ func (c *conn) up(checked bool, h *hello) {
 		err = c.second(h)
 	}
 	*h = hello{}
+	c.heard()
 	if err == nil {
 		err = transfer(c.server, c.client)
 	}
@@ -165,6 +183,10 @@ func (c *conn) up(checked bool, h *hello) {
 // second passes on what the client sends up to the server's first bytes, and a second hello with the same name.
 func (c *conn) second(h *hello) error {
 	rest := h.raw[h.end:]
+	if len(rest) == 0 {
+		*h, rest = hello{}, nil
+		c.heard()
+	}
 	if err := c.hold(len(rest) > 0); err != nil {
 		return err
 	}
@@ -173,7 +195,7 @@ func (c *conn) second(h *hello) error {
 		return write(c.server, rest)
 	}
 	next := hello{raw: rest, again: true}
-	_ = c.client.SetReadDeadline(time.Now().Add(helloTimeout))
+	_ = c.client.SetReadDeadline(time.Now().Add(c.r.options.helloTimeout))
 	name, err := next.read(c.client)
 	if err == nil && name != c.name {
 		err = errors.New("the second ClientHello has another server name")

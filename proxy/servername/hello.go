@@ -54,6 +54,9 @@ type hello struct {
 	claimed string
 }
 
+// large tells whether the buffer is one of those whose number is bounded.
+func (h *hello) large() bool { return cap(h.raw) > firstRead }
+
 // read reads until the hello is whole, and returns its server name.
 func (h *hello) read(from io.Reader) (fqdn.Name, error) {
 	for {

@@ -28,11 +28,15 @@ type judge struct {
 	named    policy.Verdict // of a granted name
 	granted  map[policy.PodRef][]string
 	dialling func(local, to netip.AddrPort) error
+	fault    string // of the judge about good.test
 }
 
 func (j *judge) Egress(source netip.Addr, _ netip.AddrPort, name fqdn.Name) policy.Egress {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.fault != "" && name.String() == "good.test" {
+		panic(j.fault)
+	}
 	e := policy.Egress{Pod: j.pods[source], Verdict: j.verdict}
 	if e.Pod == (policy.PodRef{}) || name != "" && !j.has(e.Pod, name) {
 		e.Verdict = policy.DenyFlow
@@ -85,7 +89,8 @@ type lab struct {
 	led    atomic.Pointer[func(*net.TCPConn) (netip.AddrPort, error)]
 }
 
-func newLab(t testing.TB, limits Limits) *lab {
+// newLab makes a lab. A hello has much time but where change says otherwise: the machine may be slow.
+func newLab(t testing.TB, limits Limits, change ...func(*Options)) *lab {
 	l := &lab{TB: t, taken: make(chan *net.TCPConn, 20000), denied: make(chan Denial, 20000), faults: make(chan any, 100), judge: &judge{
 		verdict: policy.CheckFlow, named: policy.CheckFlow,
 		pods:    map[netip.Addr]policy.PodRef{netip.MustParseAddr("127.0.1.1"): podA, netip.MustParseAddr("127.0.1.2"): podB},
@@ -104,8 +109,12 @@ func newLab(t testing.TB, limits Limits) *lab {
 			l.taken <- c
 		}
 	}()
-	l.Relay = New(Options{Judge: l.judge, Limits: limits, Denied: func(d Denial) { l.denied <- d }, Protect: l.protect,
-		Original: func(c *net.TCPConn) (netip.AddrPort, error) { return (*l.led.Load())(c) }})
+	o := Options{Judge: l.judge, Limits: limits, Denied: func(d Denial) { l.denied <- d }, Protect: l.protect, helloTimeout: time.Minute,
+		Original: func(c *net.TCPConn) (netip.AddrPort, error) { return (*l.led.Load())(c) }}
+	for _, f := range change {
+		f(&o)
+	}
+	l.Relay = New(o)
 	l.lead(func(*net.TCPConn) (netip.AddrPort, error) { return l.to(), nil })
 	listener, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.2:0"))
 	fatal.If(t, err)

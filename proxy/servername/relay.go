@@ -68,6 +68,8 @@ type Options struct {
 	Mark uint32
 	// Original returns the destination of a connection before it was led here. Nil asks the kernel.
 	Original func(*net.TCPConn) (netip.AddrPort, error)
+
+	helloTimeout time.Duration // 0 is the usual one
 }
 
 // Relay relays connections. Its methods may be called from any goroutine.
@@ -85,6 +87,9 @@ type Relay struct {
 
 // New returns a relay that serves no address.
 func New(o Options) *Relay {
+	if o.helloTimeout == 0 {
+		o.helloTimeout = helloTimeout
+	}
 	if o.Original == nil {
 		o.Original = original
 	}
@@ -170,6 +175,7 @@ func (r *Relay) accept(client *net.TCPConn) {
 // end forgets a connection, both of whose halves have ended.
 func (r *Relay) end(c *conn) {
 	waits := c.close()
+	c.heard()
 	r.mu.Lock()
 	delete(r.open, c)
 	r.mu.Unlock()
@@ -193,8 +199,12 @@ func (r *Relay) isOwn(to netip.AddrPort) bool {
 // is open by then.
 func (r *Relay) Recheck() {
 	for _, c := range r.all() {
-		if name, judged := c.judged(); judged && !r.options.Judge.Keeps(c.egress.Pod, c.source.Addr(), c.dialled, name) {
-			c.deny(ReasonRevoked, "")
+		if !r.options.Protect("a relayed connection", func() {
+			if name, judged := c.judged(); judged && !r.options.Judge.Keeps(c.egress.Pod, c.source.Addr(), c.dialled, name) {
+				c.deny(ReasonRevoked, "")
+			}
+		}) {
+			c.reset()
 		}
 	}
 }

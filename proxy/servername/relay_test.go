@@ -314,6 +314,24 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
+// TestKeepAlive: conntrack does not forget a connection that one side has ended, which takes a minute, while the other says nothing.
+func TestKeepAlive(t *testing.T) {
+	l := newLab(t, DefaultLimits)
+	l.answered()
+	for _, c := range l.all() {
+		for _, half := range []*net.TCPConn{c.client, c.server} {
+			fatal.If(t, onSocket(half, func(fd int) error {
+				on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+				idle, err2 := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
+				if on != 1 || idle > 30 {
+					t.Errorf("keep-alive %d after %d s", on, idle)
+				}
+				return errors.Join(err, err2)
+			}))
+		}
+	}
+}
+
 func TestRecheck(t *testing.T) {
 	l := newLab(t, DefaultLimits)
 	c, s := l.answered()

@@ -80,6 +80,52 @@ func TestArrivedHelloTakesNoPlace(t *testing.T) {
 	diff.Equal(t, "connections of the pod that wait for a ClientHello", l.denial().Detail)
 }
 
+// TestLargeHellos: a large hello has its place until it is passed on, since it takes memory until then; one that is not large has none.
+func TestLargeHellos(t *testing.T) {
+	l := newLab(t, Limits{100, 100, 100, 5})
+	accepts := make(chan struct{})
+	l.judge.dialling = func(netip.AddrPort, netip.AddrPort) error { <-accepts; return nil }
+	for range 5 {
+		fatal.If(t, write(l.dial(), sized(maxHello)))
+	}
+	fatal.Await(t, "all are waited for", func() bool { return l.Stats().Hellos == 5 })
+	beyond := l.dial()
+	fatal.If(t, write(beyond, sized(maxHello)))
+	d := l.denial()
+	diff.Equal(t, ReasonLimit, d.Reason)
+	diff.Equal(t, "connections of the pod that wait for a ClientHello", d.Detail)
+	fatal.If(t, write(l.dial(), helloFor("good.test")))
+	fatal.Await(t, "a hello that is not large has room", func() bool { return l.Stats().Checked == 6 })
+	close(accepts)
+	for range 6 {
+		l.accepted()
+	}
+	fatal.Await(t, "the places are free", func() bool { return l.Stats().Hellos == 0 })
+}
+
+// TestFaults: a fault ends one connection, and takes no share of its pod for ever.
+func TestFaults(t *testing.T) {
+	l := newLab(t, Limits{100, 2, 100, 2})
+	for range 3 {
+		c := l.dial()
+		fatal.Await(t, "it waits", func() bool { return l.Stats().Hellos == 1 })
+		l.judge.change(func(j *judge) { j.fault = "hello" })
+		fatal.If(t, write(c, helloFor("good.test")))
+		if !isReset(c) {
+			t.Error("no reset")
+		}
+		fatal.Await(t, "its share is free", func() bool { s := l.Stats(); return s.Connections == 0 && s.Hellos == 0 })
+		l.judge.change(func(j *judge) { j.fault = "" })
+	}
+	c, s := l.answered()
+	l.judge.change(func(j *judge) { j.fault = "good.test" })
+	l.Recheck()
+	if !isReset(c) || !isReset(s) {
+		t.Error("a connection that could not be judged stays")
+	}
+	diff.Equal(t, 4, len(l.faults))
+}
+
 // TestBoundsOfAll: the bounds of all pods.
 func TestBoundsOfAll(t *testing.T) {
 	for what, limits := range map[string]Limits{"connections of all pods": {2, 2, 9, 9}, "connections of all pods that wait for a ClientHello": {9, 9, 2, 2}} {

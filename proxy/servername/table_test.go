@@ -153,7 +153,11 @@ func TestHellos(t *testing.T) {
 	for _, s := range all {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, DefaultLimits)
+			l := newLab(t, DefaultLimits, func(o *Options) {
+				if s.late {
+					o.helloTimeout = 0
+				}
+			})
 			c := l.dial()
 			s.play(c)
 			if s.want != "" {
