@@ -38,6 +38,7 @@ type agent struct {
 	audit    *audit.Log
 	memory   *recent.Memory
 	denials  *denial.Denials
+	relay    *relaying
 	packets  interface{ Lost() uint64 } // of denied connections
 	selfTest *selfTest
 	// injector makes packets of the self-test and of resets.
@@ -89,11 +90,13 @@ func Run(ctx context.Context, o Options) error {
 	a.kernel.Inject = a.injector.Send
 	wanted := enforcerConfig(config)
 	wanted.Attached, wanted.EnforceNetworkPolicies, wanted.Reprepare = a.attached, o.EnforceNetworkPolicies, func() { a.rollout.Reconfigure() }
+	wanted.Inside, wanted.RightsLost = a.ofCluster, func() { a.relay.rightsLost() }
 	if a.enforce, err = enforcer.New(wanted, a.kernel.Kernel, nil, a.log); err != nil {
 		return err
 	}
 	a.enforce.Grants().SetBounds(config.Limits.GrantsPerPod, config.Limits.Grants)
 	a.health.Watch(a.deviations)
+	a.relay = a.newRelaying(config)
 	if err := a.openDenials(); err != nil {
 		return err
 	}

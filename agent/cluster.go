@@ -111,7 +111,7 @@ func (a *agent) openCluster(o Cluster) error {
 	}
 	a.cluster.reporter, err = status.New(status.Options{
 		Client: c.reports, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName, Version: a.o.Version, Enforce: a.o.enforce(),
-		Endpoint: netpolicyfor.Endpoint(config.Bind...), Nodes: a.o.Nodes,
+		Endpoint: netpolicyfor.Endpoint(config.Bind...).Relay(config.ServerNames.Port), Nodes: a.o.Nodes,
 		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling, Agents: a.cluster.placement.Agents,
 	})
 	if err != nil {

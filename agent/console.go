@@ -70,9 +70,10 @@ func (a *agent) stateOf(node string, r rollout.Status) *serve.State {
 // engineOf returns what the NetworkPolicy for another engine is made of, and whether such an engine drops the pod's
 // queries, as the self-test says.
 func (a *agent) engineOf(in *rollout.State, p policy.PodRef) *explain.Engine {
+	config := a.config.Load()
 	return &explain.Engine{
-		Drops: a.selfTest.failed()[p] == enforcer.PathBlocked, Endpoint: netpolicyfor.Endpoint(a.config.Load().Bind...),
-		Services:        netpolicyfor.Services{Domain: a.config.Load().ClusterDomain, List: in.Cluster.Dialled},
+		Drops: a.selfTest.failed()[p] == enforcer.PathBlocked, Endpoint: netpolicyfor.Endpoint(config.Bind...).Relay(config.ServerNames.Port),
+		Services:        netpolicyfor.Services{Domain: config.ClusterDomain, List: in.Cluster.Dialled},
 		ClusterPolicies: in.Input.ClusterPolicies, Labels: in.Input.Namespaces[p.Namespace],
 	}
 }
@@ -152,6 +153,12 @@ func (a *agent) inside(addr netip.Addr) string {
 		return "node"
 	}
 	return ""
+}
+
+// ofCluster tells whether an address is in the cluster, or in its ranges.
+func (a *agent) ofCluster(addr netip.Addr) bool {
+	in := func(p netip.Prefix) bool { return p.Contains(addr) }
+	return a.inside(addr) != "" || slices.ContainsFunc(a.nodes.cluster().Ranges, in) || slices.ContainsFunc(a.config.Load().ClusterRanges, in)
 }
 
 // live is the serve.Live of an agent.

@@ -7,6 +7,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
@@ -63,8 +64,12 @@ func (a *agent) openDenials() error {
 	return nil
 }
 
-// reached returns the destination that the kernel translated a connection to.
+// reached returns the destination that the kernel translated a connection to. One that is led to the relay is judged as
+// if it reached what it dialled.
 func (a *agent) reached(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool) {
 	f, known, err := a.kernel.Flows.Lookup(proto, src, dst)
+	if intercept.IsRelay(f.Peer) {
+		f.Peer = dst
+	}
 	return f.Peer, known && err == nil
 }

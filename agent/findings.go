@@ -27,6 +27,7 @@ func (a *agent) findingsOf(r rollout.Status) []status.Finding {
 		out = append(out, ofIPVS(snap)...)
 	}
 	out = append(out, besideNetworkPolicies(snap)...)
+	out = append(out, a.relay.findings(snap)...)
 	if snap.Node() != nil {
 		unled, err := a.kernel.tables().Unled(context.Background())
 		if err != nil {

@@ -200,7 +200,7 @@ func (h *hostNode) failsafes() (rows []policy.Failsafe, missing string) {
 	} else {
 		h.control = at.Endpoints
 	}
-	in := failsafe.Inputs{Config: &c.Failsafe, Cluster: &h.state.Cluster, APIServer: h.apiServer, Pods: h.pods, Ranges: c.ClusterRanges, Resolvers: h.servers}
+	in := failsafe.Inputs{Config: &c.Failsafe, Cluster: &h.state.Cluster, APIServer: h.apiServer, Pods: h.pods, Ranges: c.ClusterRanges, Resolvers: h.servers, RelayPort: uint16(c.ServerNames.Port)}
 	for _, z := range c.Zones {
 		in.Upstreams = append(in.Upstreams, z.To...)
 	}

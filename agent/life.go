@@ -72,6 +72,12 @@ func (a *agent) serve(ctx context.Context, up func()) error {
 	if err != nil {
 		return err
 	}
+	defer a.closeAudit()
+	var relayUntil time.Time
+	defer func() {
+		a.relay.close(relayUntil)
+		a.enforce.Interception().StopRelays()
+	}()
 	defer a.enforce.Interception().Stop()
 	if served, err := a.kernel.tables().NodeServing(ctx); err == nil { // else they are tested anew
 		a.network.host.recover(slices.Collect(maps.Keys(served)))
@@ -89,12 +95,17 @@ func (a *agent) serve(ctx context.Context, up func()) error {
 	up()
 	stop := a.startHeartbeat(context.WithoutCancel(ctx))
 	err = a.work(ctx)
+	ended := time.Now()
 	if err := a.injector.Close(); err != nil {
 		a.log.Warn("objects of the self-test remain; `namegate cleanup` removes them", "error", err)
 	}
 	interception := a.enforce.Interception()
 	end := handover.Steps{Leaving: a.leaving, TakenOver: interception.TakenOver, StopHeartbeat: stop, Disable: interception.Disable}
-	return errors.Join(err, lock.Finish(context.WithoutCancel(ctx), release, end, a.log))
+	taken, endErr := lock.Finish(context.WithoutCancel(ctx), release, end, a.log)
+	if taken {
+		relayUntil = ended.Add(a.config.Load().ServerNames.Grace)
+	}
+	return errors.Join(err, endErr)
 }
 
 // startTries is the number of attempts to start the enforcer, startPause the pause
@@ -150,6 +161,7 @@ func (a *agent) work(ctx context.Context) error {
 		})
 	})
 	run(a.keepUnconfirmed)
+	run(func(ctx context.Context) { a.relay.run(ctx, a.rollout.Reconfigure) })
 	run(func(ctx context.Context) { every(ctx, nodeAddressesPeriod, a.nodes.poll) })
 	run((&configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log}).run)
 	if a.o.MetricsAddr != "" {
@@ -203,16 +215,22 @@ func awaitAlone(ctx context.Context, coexisting func() bool, pause func(context.
 	alone()
 }
 
-// stopProxy drains the proxy and then the audit log.
+// stopProxy drains the proxy.
 func (a *agent) stopProxy() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	if err := a.proxy.Close(ctx); err != nil {
 		a.log.Warn("queries were in flight when the agent stopped", "error", err)
 	}
+}
+
+// closeAudit writes the end of the audit log.
+func (a *agent) closeAudit() {
 	if a.audit == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
 	if err := a.audit.Close(ctx); err != nil {
 		a.log.Warn("the end of the audit log is lost", "error", err)
 	}

@@ -19,7 +19,7 @@ func (a *agent) facts() metrics.Facts {
 	f := metrics.Facts{
 		Version: a.o.Version, Dataplane: a.kernel.dataplane, Ready: a.health.Ready() == nil, Snapshot: r.Number(), Problems: r.Problems, Findings: a.findings(),
 		EnforceNetworkPolicies: a.o.EnforceNetworkPolicies, NetworkPolicies: len(r.State.Input.NetworkPolicies), RemotePods: len(r.State.Input.Remote),
-		Enforcer: a.enforce.Status(), Proxy: a.proxy.Stats(), Upstreams: a.proxy.Upstreams(),
+		Enforcer: a.enforce.Status(), Proxy: a.proxy.Stats(), Upstreams: a.proxy.Upstreams(), Relay: a.relay.relay.Stats(),
 		Denied: metrics.Denied{Flows: a.denials.Totals(), Over: a.denials.Over(), Lost: a.packets.Lost()},
 	}
 	f.InSync = r.InSync() && len(f.Enforcer.Deviations) == 0

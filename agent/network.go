@@ -60,6 +60,7 @@ func (n *network) of(c policy.Cluster) intercept.Network {
 	out.Backends = slices.Compact(out.Backends)
 	out.Services = n.services(c)
 	n.host.addTo(&out)
+	n.agent.relay.addTo(&out)
 	return out
 }
 
@@ -113,6 +114,8 @@ func (n *network) attach(ctx context.Context, c policy.Cluster) error {
 	if err := n.agent.proxy.Listen(sockets(serving)); err != nil {
 		return err
 	}
+	relays, _ := n.agent.enforce.Interception().Relays()
+	n.agent.relay.listen(relays)
 	n.last, n.pending = &next, true
 	if n.agent.rollout.Status().InForce == nil {
 		_, err = n.agent.enforce.Refresh(ctx) // for the first Commit
@@ -123,7 +126,8 @@ func (n *network) attach(ctx context.Context, c policy.Cluster) error {
 // follow attaches again if the policies of a coming snapshot need other names than the last. An
 // error holds up no snapshot: settle returns it.
 func (n *network) follow(ctx context.Context, snap *policy.Snapshot) {
-	if n.host.follow(snap) {
+	host, relay := n.host.follow(snap), n.agent.relay.follow(snap)
+	if host || relay {
 		n.late = n.attach(ctx, n.cluster)
 	}
 }
@@ -140,6 +144,8 @@ func (n *network) settle(ctx context.Context) error {
 	if err := n.agent.proxy.Listen(sockets(serving)); err != nil {
 		return err
 	}
+	_, relays := n.agent.enforce.Interception().Relays()
+	n.agent.relay.listen(relays)
 	n.agent.enforce.Interception().GiveBack()
 	n.pending = false
 	n.host.setSettled(n.last.NodeDNS)

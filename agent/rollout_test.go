@@ -64,6 +64,7 @@ func agentOn(t *testing.T, log *slog.Logger) (*agent, *iptablestest.Fake, *knfta
 	if a.proxy, err = proxy.New(proxy.Options{Config: config, Granter: a.enforce.Grants(), Logger: log}); err != nil {
 		t.Fatal(err)
 	}
+	a.relay = a.newRelaying(config)
 	a.network = &network{agent: a, host: newHostDNS(a.testLoop, func() {}, time.Now, log)}
 	a.network.last = new(intercept.Network)
 	*a.network.last = a.network.of(policy.Cluster{}) // nothing new to serve

@@ -102,7 +102,10 @@ func documentedLines(t *testing.T) []string {
 	toPod := &Flow{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Address: netip.MustParseAddr("10.244.1.17"), Workload: "app=cart,tier=front",
 		Verdict: Denied, Protocol: policy.TCP, Source: netip.MustParseAddr("10.244.2.9"), SourcePod: policy.PodRef{Namespace: "lab", Name: "probe"},
 		Dialled: netip.MustParseAddrPort("10.244.1.17:8080"), Reason: ReasonIsolated, Policies: []string{"shop/from-front"}, Count: 1}
-	for _, f := range []*Flow{exampleFlow(t), again, another, bare, byRule, ofNode, through, wouldPass, toPod} {
+	fronted := exampleFlow(t)
+	fronted.Pod.UID, fronted.Workload, fronted.Dialled, fronted.Reason, fronted.ServerName = "", "", netip.MustParseAddrPort("192.0.2.10:443"), ReasonServerName, "elsewhere.test\n\xff"
+	fronted.Rule = &policy.Rule{Tier: policy.Namespace, ServerName: true, Policy: "shop/allow-out", Path: "spec.egress[0]"}
+	for _, f := range []*Flow{exampleFlow(t), again, another, bare, byRule, ofNode, through, wouldPass, toPod, fronted} {
 		lines = append(lines, string(appendFlow(nil, nodeField("node-1"), f)))
 	}
 	return lines
@@ -190,7 +193,7 @@ func TestSchemaAndDocumentsAgree(t *testing.T) {
 	diff.Error(t, Verdicts(), verdicts, "the verdicts (-) and the schema's (+)")
 	slices.Sort(verdicts)
 	diff.Error(t, verdicts, slices.Compact(first("## Verdicts")), "the schema's verdicts (-) and docs/audit.md's (+)")
-	reasons := []string{string(ReasonRule), string(ReasonPorts), string(ReasonTranslated), string(ReasonExpired), string(ReasonBlocked), string(ReasonUnmatched), string(ReasonAnother), string(ReasonAddress), string(ReasonIsolated)}
+	reasons := []string{string(ReasonRule), string(ReasonServerName), string(ReasonLimit), string(ReasonUnchecked), string(ReasonPorts), string(ReasonTranslated), string(ReasonExpired), string(ReasonBlocked), string(ReasonUnmatched), string(ReasonAnother), string(ReasonAddress), string(ReasonIsolated)}
 	diff.Error(t, reasons, enum(KindFlow, "reason"), "the reasons (-) and the schema's (+)")
 	slices.Sort(reasons)
 	diff.Error(t, reasons, first("## Reasons"), "the reasons (-) and docs/audit.md's (+)")
@@ -204,7 +207,7 @@ func TestSchemaRefuses(t *testing.T) {
 	published, err := audittest.Published()
 	fatal.If(t, err)
 	lines := documentedLines(t)
-	decision, denied, renewed, limited, flow, byRule, through, wouldPass, toPod := lines[0], lines[3], lines[4], lines[5], lines[7], lines[10], lines[12], lines[13], lines[14]
+	decision, denied, renewed, limited, flow, byRule, through, wouldPass, toPod, fronted := lines[0], lines[3], lines[4], lines[5], lines[7], lines[10], lines[12], lines[13], lines[14], lines[15]
 	for _, c := range []struct {
 		line, old, new string
 		later          bool
@@ -264,6 +267,11 @@ func TestSchemaRefuses(t *testing.T) {
 		{line: toPod, old: `"address":"10.244.2.9",`, new: ``},
 		{line: toPod, old: `"verdict":"denied"`, new: `"verdict":"would-deny"`},
 		{line: toPod, old: `"reason":"isolated"`, new: `"reason":"address"`},
+		{line: fronted, old: `"tier":"Namespace",`, new: ``},
+		{line: fronted, old: `"protocol":"tcp"`, new: `"protocol":"udp"`},
+		{line: fronted, old: `"verdict":"denied"`, new: `"verdict":"would-deny"`},
+		{line: fronted, old: `"reason":"serverName"`, new: `"reason":"expired"`},
+		{line: fronted, old: `"server_name":"`, new: `"server_name":"` + strings.Repeat("x", 250)},
 		{line: flow, old: `"reason"`, new: `"question":{},"reason"`, later: true},
 	} {
 		bad := strings.Replace(c.line, c.old, c.new, 1)

@@ -31,6 +31,14 @@ type FlowReason string
 const (
 	// ReasonRule: a rule of a cluster policy decides.
 	ReasonRule FlowReason = "rule"
+	// ReasonServerName: a rule requires the TLS server name, and the connection does not begin with a name for which the
+	// pod holds a grant of the address by such a rule.
+	ReasonServerName FlowReason = "serverName"
+	// ReasonLimit: the agent's bounds of connections that it checks leave no room.
+	ReasonLimit FlowReason = "limit"
+	// ReasonUnchecked: a rule requires the TLS server name, and the connection did not begin through the agent: none was
+	// there, the connection is older than the rule, or its address is of the cluster, for which such a rule opens nothing.
+	ReasonUnchecked FlowReason = "unchecked"
 	// ReasonPorts: a match covers a name of the address, and none this port.
 	ReasonPorts FlowReason = "ports"
 	// ReasonTranslated: a match covers a name of the address on this port, and a translation
@@ -82,7 +90,10 @@ type Flow struct {
 	// ReasonRule, no rule of a cluster policy would allow them, but the Namespace tier or a
 	// default.
 	Reason FlowReason
-	// Rule is the rule that decides, with ReasonRule alone; nil of a rule for nodes that is gone since.
+	// ServerName is what the client claimed in the connection, "" for nothing that can be read. It may be any bytes.
+	ServerName string
+	// Rule is the rule that decides, with ReasonRule, or that requires the server name; nil of a rule for nodes that is
+	// gone since.
 	Rule *policy.Rule
 	// Policies are the FQDNNetworkPolicies that select the pod, "namespace/name"; where none of these is enforced, and of
 	// connections to it, the NetworkPolicies that isolate it.

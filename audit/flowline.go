@@ -35,6 +35,9 @@ func appendFlow(b []byte, node string, f *Flow) []byte {
 	b = append(b, '}')
 	b = appendList(b, "names", f.Names, never, appendFlowName)
 	b = appendWord(b, "reason", string(f.Reason))
+	if f.ServerName != "" {
+		b = appendField(b, "server_name", f.ServerName)
+	}
 	b = appendRule(b, f.Rule)
 	if f.Rule != nil && f.Pod.Namespace == "" {
 		b = appendWord(b, "traffic", f.Rule.Traffic.String())

@@ -50,7 +50,7 @@ func appendKey(b []byte, key string) []byte {
 	return append(b, '"', ':')
 }
 
-// appendRule writes the rule of a cluster policy that decided: its tier, policy, and its name
+// appendRule writes the rule that decided: its tier, policy, and its name
 // or else its path; nothing for nil.
 func appendRule(b []byte, r *policy.Rule) []byte {
 	if r == nil {

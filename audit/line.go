@@ -16,8 +16,8 @@ type Line struct {
 	// Protocol is udp or tcp of a decision, and a flow's own.
 	Protocol string `json:"protocol"`
 
-	// The rule of a cluster policy that decided: its tier, its policy, and its name, or else
-	// its path.
+	// The rule of a cluster policy that decided, or the rule that requires the server name of a flow: its tier, its
+	// policy, and its name, or else its path.
 	Tier   string `json:"tier,omitempty"`
 	Policy string `json:"policy,omitempty"`
 	Rule   string `json:"rule,omitempty"`
@@ -45,6 +45,7 @@ type Line struct {
 	Destination *LineDestination `json:"destination,omitempty"`
 	Names       []LineName       `json:"names,omitempty"`
 	Reason      FlowReason       `json:"reason,omitempty"`
+	ServerName  string           `json:"server_name,omitempty"`
 	Policies    []string         `json:"policies,omitempty"`
 	Count       uint64           `json:"count,omitempty"`
 	Last        time.Time        `json:"last,omitzero"`

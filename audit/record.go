@@ -100,6 +100,10 @@ type Record struct {
 // tenants write such names.
 const BlockedOutside = "outside"
 
+// BlockedInside is the reason for an address of the cluster that only rules which require the server name accept: the
+// answer has it, and nothing is opened.
+const BlockedInside = "inside"
+
 // Answer is one address that the upstream's answer held.
 type Answer struct {
 	Addr netip.Addr
@@ -107,7 +111,7 @@ type Answer struct {
 	TTL uint32
 	// Openings are the grants of the address; none if it was not granted.
 	Openings []Opened
-	// Blocked is the guard's reason, "" if it had none.
+	// Blocked is the guard's reason, or BlockedInside, "" if it had none.
 	Blocked string
 }
 

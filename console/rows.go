@@ -49,6 +49,8 @@ type GrantRow struct {
 	// that is not known any more. Those of cluster policies that the caller may not read have
 	// no name.
 	By string `json:"by,omitempty"`
+	// ServerName is Require of a grant by a rule that requires the TLS server name.
+	ServerName string `json:"serverName,omitempty"`
 }
 
 // GrantRows is the answer to GrantsPath.
@@ -79,6 +81,8 @@ type PolicyRow struct {
 type PolicyMatch struct {
 	Path  string `json:"path"` // as lines have it, "spec.egress[0].matches[1]"
 	Match string `json:"match"`
+	// ServerName is Require of a rule that requires the TLS server name.
+	ServerName string `json:"serverName,omitempty"`
 	// Hits are the lines of the last hour with the match, Last the time of the last one. The page counts them.
 	Hits uint64    `json:"hits"`
 	Last time.Time `json:"last,omitzero"`

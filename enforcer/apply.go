@@ -113,6 +113,7 @@ func (e *Enforcer) close(ctx context.Context, reason error) error {
 		now = e.recovered.among(next)
 	}
 	subjects := plan.Union(now, next, e.closed)
+	defer e.rightsLost()
 	return errors.Join(reason, e.plane.Apply(ctx, e.state(subjects), dataplane.Isolate), e.applyTables(ctx, subjects, cmp.Or(e.snapshot, e.coming)))
 }
 
@@ -144,6 +145,7 @@ func (e *Enforcer) CommitPart(ctx context.Context, waiting map[policy.PodRef]boo
 func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	members, names := e.peersAlone(e.coming), e.complete
 	e.complete = false
+	defer e.rightsLost()
 	if e.snapshot != nil {
 		// The other dataplane's rules do not follow a change. Rules that cannot be removed open
 		// nothing, and hold up no change.

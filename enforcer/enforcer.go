@@ -71,6 +71,12 @@ type Config struct {
 	// EnforceNetworkPolicies: NetworkPolicies are to hold for every pod, so a bridge that netfilter does not see
 	// is a deviation.
 	EnforceNetworkPolicies bool
+	// Inside tells whether an address is of a node, a pod or a Service of the cluster, or of its ranges: no connection whose
+	// server name is checked leads there. nil: none is known to be.
+	Inside func(netip.Addr) bool
+	// RightsLost is called after each change by which Keeps may say no of a connection that it allowed. It must not
+	// block; nil: nothing is called.
+	RightsLost func()
 	// Reprepare has the caller prepare and commit its last snapshot again.
 	Reprepare func()
 }
@@ -102,25 +108,26 @@ type Enforcer struct {
 
 	// apply serializes everything that plans and writes chains and sets; the
 	// fields up to the next blank line belong to it.
-	apply       writeLock
-	snapshot    *policy.Snapshot // the last one committed
-	coming      *policy.Snapshot // prepared and not yet committed
-	plan        dataplane.Subjects
-	unopened    error              // of addresses that coming opens, and that the kernel refused
-	next        dataplane.Subjects // the plan of coming; nil where its homes are to be looked for
-	plane       *switching
-	owner       dataplane.Owner // of the dataplanes
-	entries     *entries.Store  // grants of ordered rules
-	entered     []policy.RuleID // sorted: their entries were recovered, and they stay until the next Commit
-	homes       map[netip.Addr]plan.Home
-	orphans     orphans
-	switched    map[netip.Addr]string // addresses without a home to the interface of their switch, and that was said
-	gateways    []netip.Addr          // the node's link-local addresses, where pods are on bridges
-	complete    bool                  // the last Commit was of a whole snapshot, nothing has failed since, and members of peers or names alone are prepared
-	unseen      bool                  // netfilter misses bridged packets, and that was said
-	unread      []string              // other programs' tables that Start could not read, with the reason
-	predecessor *handover.Predecessor
-	nodeServed  map[netip.Addr]netip.Addr // serving addresses that Start found for the node's own queries, to the resolvers
+	apply        writeLock
+	snapshot     *policy.Snapshot // the last one committed
+	coming       *policy.Snapshot // prepared and not yet committed
+	plan         dataplane.Subjects
+	unopened     error              // of addresses that coming opens, and that the kernel refused
+	next         dataplane.Subjects // the plan of coming; nil where its homes are to be looked for
+	plane        *switching
+	owner        dataplane.Owner // of the dataplanes
+	entries      *entries.Store  // grants of ordered rules
+	entered      []policy.RuleID // sorted: their entries were recovered, and they stay until the next Commit
+	homes        map[netip.Addr]plan.Home
+	orphans      orphans
+	switched     map[netip.Addr]string // addresses without a home to the interface of their switch, and that was said
+	gateways     []netip.Addr          // the node's link-local addresses, where pods are on bridges
+	complete     bool                  // the last Commit was of a whole snapshot, nothing has failed since, and members of peers or names alone are prepared
+	unseen       bool                  // netfilter misses bridged packets, and that was said
+	unread       []string              // other programs' tables that Start could not read, with the reason
+	predecessor  *handover.Predecessor
+	relaysBefore []netip.AddrPort          // relays of earlier agents that are in use
+	nodeServed   map[netip.Addr]netip.Addr // serving addresses that Start found for the node's own queries, to the resolvers
 	// closed are pods that were coming when a Prepare or Commit failed: they are
 	// default-deny, if they are to be, until they are committed.
 	closed map[policy.PodRef]bool
@@ -138,6 +145,7 @@ type Enforcer struct {
 	drift     drift
 	suspected chan struct{} // asks RunReconcile to compare the kernel soon
 	told      atomic.Pointer[Status]
+	judging   atomic.Pointer[judging] // what the tables have of subjects, nil before the first Commit
 }
 
 // New returns an enforcer that has touched nothing yet. now may be nil for the

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/enforcer/intercept"
 )
 
@@ -36,7 +37,12 @@ func (e *Enforcer) startInterception() ([]netip.Addr, error) {
 	dialled := maps.Clone(e.nodeServed)
 	maps.Copy(dialled, e.recovered.GivenBack)
 	e.predecessor.Find(own, dialled)
-	return e.intercept.Start(slices.DeleteFunc(own, e.predecessor.Serves))
+	e.relaysBefore = slices.DeleteFunc(slices.Clone(e.recovered.Relays), func(at netip.AddrPort) bool {
+		return !slices.Contains(own, at.Addr()) || !handover.InUse(at)
+	})
+	return e.intercept.Start(slices.DeleteFunc(own, func(a netip.Addr) bool {
+		return e.predecessor.Serves(a) || slices.ContainsFunc(e.relaysBefore, func(at netip.AddrPort) bool { return at.Addr() == a })
+	}))
 }
 
 // Refresh brings the network of the last SetNetwork into force, and returns the addresses

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
@@ -94,27 +95,37 @@ func (e *Enforcer) isolateQuietly(ctx context.Context, s *policy.Snapshot, subje
 // have opened one that only policies of the standards deny, unless all rules were in force
 // when it opened.
 func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool, own func() []netip.Addr) bool {
+	led := intercept.IsRelay(f.Peer) // the relay judges it as if it reached what it dialled
+	if led {
+		f.Peer = f.Dst
+	}
 	flow := policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer}
 	flow.Implied, flow.Exempt = e.isDNS(f)
 	flow.ByName = e.countsByName(f.Dst, f.Peer, own)
-	ports, rules := e.grants.Opened(p.Pod, f.Dst.Addr())
+	ports, rules := e.grants.Opened(p.Pod, f.Dst.Addr(), true, "")
 	flow.Open = ports
 	return slices.ContainsFunc(p.Views, func(v *policy.View) bool {
-		flow.Entries = flow.Entries[:0]
-		for r := range v.Rules.Cluster() {
-			if len(rules) == 0 {
-				break
-			}
-			if r.ID != "" && slices.Contains(rules, r.ID) {
-				flow.Entries = append(flow.Entries, r)
-			}
-		}
+		enter(&flow, v, rules)
+		judge := policy.Kept
 		if fresh {
-			allowed, _ := policy.Evaluate(v, p.Snapshot, &flow)
-			return allowed
+			judge = policy.Judge
 		}
-		return policy.Keeps(v, p.Snapshot, &flow)
+		verdict, _ := judge(v, p.Snapshot, &flow)
+		return verdict == policy.AllowFlow || led && verdict == policy.CheckFlow
 	})
+}
+
+// enter has a flow have the entries of rules of a view.
+func enter(flow *policy.Flow, v *policy.View, rules []policy.RuleID) {
+	flow.Entries = flow.Entries[:0]
+	if len(rules) == 0 {
+		return
+	}
+	for r := range v.Rules.Identified() {
+		if r.ID != "" && slices.Contains(rules, r.ID) {
+			flow.Entries = append(flow.Entries, r)
+		}
+	}
 }
 
 // CountsByName tells whether a connection to what is dialled may be allowed by name, although it leads to what

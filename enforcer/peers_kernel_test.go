@@ -51,6 +51,7 @@ type peering struct {
 	allowed   []string         // rules of the FQDNNetworkPolicy, as policytest.Policy has them
 	snapshot  *policy.Snapshot // the last one applied
 	services  []netip.Addr     // that count by name, sorted
+	relay     *relay           // nil: none
 }
 
 // The Service of db.
@@ -108,9 +109,15 @@ func (p *peering) countByName(services ...netip.Addr) {
 		network.Services = append(network.Services, netip.PrefixFrom(a, a.BitLen()))
 	}
 	p.services = services
+	if p.relay != nil {
+		network.RelayPort = p.relay.port
+	}
 	fatal.If(p.t, p.Node.Do(func() error {
 		if _, err := p.e.Interception().SetNetwork(network); err != nil {
 			return err
+		}
+		if p.relay != nil {
+			p.relay.listen(p)
 		}
 		_, err := p.e.Refresh(context.Background())
 		return err

@@ -2,6 +2,8 @@ package enforcer
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/plan"
@@ -20,11 +22,15 @@ func (e *Enforcer) planOf(s *policy.Snapshot) dataplane.Subjects {
 // force, with it; nil before the first.
 func (e *Enforcer) tablesInput(subjects dataplane.Subjects, inForce *policy.Snapshot) *ruleset.Input {
 	pods, node := e.predecessors()
+	assigned, relays := e.intercept.Relays()
 	in := &ruleset.Input{
 		Mode: e.mode(), Grants: e.grants, Subjects: subjects, InForce: inForce, Coming: e.coming, Entered: e.entered,
 		Bound: e.bound(subjects), Known: plan.Known(inForce), Gateways: e.gateways, Recheck: e.flows.Recorded(),
 		DNS: ruleset.DNS{Network: e.intercept.Network(), Endpoint: e.cfg.Endpoint, Serving: e.intercept.Serving(), Predecessor: pods, FailClosed: e.cfg.FailClosed},
 	}
+	in.Relays = layout.Relays{Own: relays, Dials: e.mode().Bits, Guarded: slices.Concat(assigned, relays, e.relaysBefore)}
+	slices.SortFunc(in.Relays.Guarded, netip.AddrPort.Compare)
+	in.Relays.Guarded = slices.Compact(in.Relays.Guarded)
 	if !e.cfg.FailClosed {
 		in.DNS.Fallback = e.intercept.Fallback()
 	}
@@ -41,7 +47,14 @@ func (e *Enforcer) tables(subjects dataplane.Subjects, inForce *policy.Snapshot)
 
 func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects, inForce *policy.Snapshot) error {
 	in := e.tablesInput(subjects, inForce)
+	before := e.judging.Load()
+	if inForce != nil {
+		e.judging.Store(newJudging(before, inForce, subjects)) // connections are led here from the moment of the write on
+	}
 	err := e.k.Tables.Apply(ctx, ruleset.Render(in, &e.memo))
+	if err != nil {
+		e.judging.Store(before)
+	}
 	if err == nil && in.DNS.Node != nil {
 		e.intercept.Guard(in.DNS.Node.Resolvers)
 	}

@@ -217,6 +217,7 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 		return nil
 	}
 	e.plan, e.complete = e.planOf(e.snapshot), false
+	defer e.rightsLost()
 	return e.write(ctx, e.inForce(), e.snapshot)
 }
 
@@ -261,6 +262,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 			e.drift.report(fromKernel, e.now(), nil)
 		}
 	}()
+	e.forgetRelays()
 	plan := e.inForce()
 	var tables []string
 	if all = all || e.k.Tables.ExternalChange(); all { // the kernel looks for each of thousands of sets among all

@@ -113,7 +113,7 @@ func (p *peering) open() (*enforcer.Enforcer, *conntrack.Kernel, error) {
 	if resolvers == nil {
 		resolvers = []netip.Addr{lab.Resolver4}
 	}
-	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Accepted: enforcer.DefaultAccepted, Resolvers: resolvers}, k, nil, slog.New(slog.DiscardHandler))
+	e, err := enforcer.New(enforcer.Config{Inside: func(a netip.Addr) bool { return a == service4 || a == service6 }, Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Accepted: enforcer.DefaultAccepted, Resolvers: resolvers}, k, nil, slog.New(slog.DiscardHandler))
 	return e, flows, err
 }
 

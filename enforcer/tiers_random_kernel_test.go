@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,7 +99,8 @@ type twin struct {
 	flows []policy.Flow
 	open  []*opened
 
-	byNames, byDeny, probes int
+	byNames, byDeny, probes  int
+	checked, unread, insides atomic.Int64 // probes that were led to the relay: by verdict, and to pods and Services
 }
 
 // opened is a connection of a pod.
@@ -106,6 +108,7 @@ type opened struct {
 	net.Conn
 	from string
 	flow policy.Flow
+	led  bool
 }
 
 // newTwin exempts a port from connection tracking.
@@ -126,15 +129,24 @@ func (w *twin) draw() {
 	w.t.Helper()
 	r, db, other, outside := w.r, w.Pod("db"), w.Pod("other"), outsides(1)
 	w.drawPeers(r)
+	w.relay.mu.Lock()
+	clear(w.relay.led) // of connections that failed
+	w.relay.mu.Unlock()
 	w.ordered = map[string][]*policy.Rule{}
+	w.labels = map[string]string{"client": one(r, "gated client", "client"), "db": one(r, "db", "", "db"), "other": one(r, "other", "other db", "other", "gated other")}
 	for _, pod := range []string{"client", "other"} {
 		for n := range one(r, 0, 1, 2, 3, 4, 60) { // of 60, keys are asked before the names
 			rule := drawRule(r, n, drawnPeers)
+			if rule.ServerName = rule.ID != "" && rule.Action == policy.Accept && rule.Ports != policy.AnyPort && rule.Ports != "udp" && r.IntN(2) == 0; rule.ServerName {
+				if strings.HasPrefix(w.labels[pod], "gated") {
+					rule.Tier = one(r, rule.Tier, policy.Namespace)
+				}
+				rule.ID = rule.NewID()
+			}
 			rule.Standard = rule.ID == "" && r.IntN(4) == 0
 			w.ordered[pod] = append(w.ordered[pod], rule)
 		}
 	}
-	w.labels = map[string]string{"client": one(r, "gated client", "client"), "db": one(r, "db", "", "db"), "other": one(r, "other", "other db", "other", "gated other")}
 	if w.labels["client"] == "gated client" && r.IntN(2) == 0 {
 		w.ordered["client"] = append(w.ordered["client"], &policy.Rule{
 			Action: policy.Deny, Ports: one[policy.PortSet](r, "tcp/80,udp/80", "tcp/81", "udp"), Denial: policy.Denial{Denied: policy.Denied(r.IntN(2))}, Audit: r.IntN(8) == 0, Policy: "shop/gated",
@@ -168,8 +180,9 @@ func (w *twin) keeps() {
 		f := c.flow
 		f.Open, f.Entries = nil, nil // those of now count: what a policy took away does not come back with it
 		w.enter(&f, w.view(c.from))
-		keeps := policy.Keeps(w.view(c.from), w.snapshot, &f)
-		if w.goOn(fmt.Sprintf("from %s to %s", c.from, f.Dialled), keeps, c); keeps && len(w.open) < 5 {
+		verdict, by := policy.Kept(w.view(c.from), w.snapshot, &f)
+		keeps := verdict == policy.AllowFlow || verdict == policy.CheckFlow && c.led
+		if w.goOn(fmt.Sprintf("from %s to %s, led %v, %v by %+v", c.from, f.Dialled, c.led, verdict, by), keeps, c); keeps && len(w.open) < 5 {
 			w.open = append(w.open, c)
 		} else {
 			c.Close()
@@ -193,15 +206,21 @@ func (w *twin) probe(from string) {
 	for _, i := range w.r.Perm(len(w.flows)) {
 		flow := w.flows[i]
 		w.enter(&flow, v)
-		want, by := policy.Evaluate(v, w.snapshot, &flow)
+		verdict, by := policy.Judge(v, w.snapshot, &flow)
+		want := verdict == policy.AllowFlow
 		if by != nil && by.Peer.Kind == policy.PeerNames {
 			w.byNames++
 		}
 		if by != nil && by.Tier == policy.Namespace && by.Action == policy.Deny {
 			w.byDeny++
 		}
-		if w.probes++; want && flow.Protocol == policy.TCP && flow.Dialled == flow.Reached && flow.Dialled.Port() != 82 && len(w.open) < 8 {
-			w.open = append(w.open, &opened{w.dial(from, flow.Dialled.Addr(), flow.Dialled.Port()), from, flow})
+		if w.probes++; verdict != policy.DenyFlow && flow.Protocol == policy.TCP && flow.Dialled == flow.Reached && flow.Dialled.Port() != 82 && len(w.open) < 8 && !(w.inside(&flow) && w.mayLead(&flow)) {
+			c := w.dial(from, flow.Dialled.Addr(), flow.Dialled.Port())
+			w.open = append(w.open, &opened{c, from, flow, w.relay.dialled(c.LocalAddr().(*net.TCPAddr).AddrPort()).IsValid()})
+		}
+		if flow.Protocol == policy.TCP && flow.Dialled.Port() != 82 {
+			probing.Go(func() { w.probeTCP(from, &flow, verdict, by) })
+			continue
 		}
 		refused := !want && by != nil && !by.Broken && by.Denied == policy.Reject && flow.Protocol == policy.TCP
 		probing.Go(func() {
@@ -218,6 +237,45 @@ func (w *twin) probe(from string) {
 	probing.Wait()
 }
 
+// inside tells whether the relay connects nothing to a flow's destination.
+func (w *twin) inside(f *policy.Flow) bool {
+	a := f.Dialled.Addr()
+	_, pod := w.snapshot.Pod(a)
+	return pod || a == service4 || a == service6
+}
+
+// mayLead tells whether an entry of a flow leads it to the relay where the rule is in force.
+func (w *twin) mayLead(f *policy.Flow) bool {
+	return slices.ContainsFunc(f.Entries, func(r *policy.Rule) bool { return r.ServerName && r.Ports.Contains(f.Protocol, f.Dialled.Port()) })
+}
+
+// probeTCP asserts what becomes of a flow of TCP of a pod. What is led to the relay is allowed there as it were directly.
+func (w *twin) probeTCP(from string, f *policy.Flow, verdict policy.Verdict, by *policy.Rule) {
+	refused := verdict == policy.DenyFlow && by != nil && !by.Broken && by.Denied == policy.Reject
+	var got lab.Outcome
+	var led netip.AddrPort
+	for _, patience := range []time.Duration{lab.Patience, lab.Limit} { // a busy machine gets more time
+		if got, led = w.probeLed(w.Pod(from).Host, f.Dialled, patience); got == lab.Answered || verdict == policy.DenyFlow && !refused || got == lab.Refused {
+			break
+		}
+	}
+	want := verdict == policy.AllowFlow
+	switch {
+	case w.inside(f) && w.mayLead(f) && (led.IsValid() || got == lab.Refused): // a reset may come before the socket tells its address
+		want, refused, verdict = false, false, policy.DenyFlow
+		w.insides.Add(1)
+	case !led.IsValid():
+	case verdict == policy.CheckFlow:
+		want = true
+		w.checked.Add(1)
+	default:
+		w.unread.Add(1)
+	}
+	if (got == lab.Answered) != want || refused && got != lab.Refused || led.IsValid() && (led != f.Dialled || !w.mayLead(f)) || verdict == policy.CheckFlow && !led.IsValid() {
+		w.t.Errorf("%s to %s: %s, led from %v, and the evaluation says %v by %+v", from, f.Dialled, got, led, verdict, by)
+	}
+}
+
 // TestOrderedRulesEqualEvaluate: random rules of pods with and without a Namespace tier
 // decide packets as policy.Evaluate decides flows, dialled directly and through a Service, and
 // untracked. Connections go on as policy.Keeps says, and without an agent.
@@ -227,9 +285,10 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		w := newTwin(p, seed)
+		w.serveRelay()
 		rounds := short.Rounds(orderedRounds, orderedRounds, 10*orderedRounds)
 		restarted := false
-		for round := 0; round < rounds || (w.byNames < 10 || w.byDeny < 10) && round < 10*rounds; round++ {
+		for round := 0; round < rounds || (w.byNames < 10 || w.byDeny < 10 || w.checked.Load() < 10) && round < 10*rounds; round++ {
 			w.draw()
 			p.forgetDatagrams()
 			w.probe("client")
@@ -263,7 +322,10 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 		if w.byNames < 10 || w.byDeny < 10 {
 			t.Errorf("%d flows were decided by names, %d by denies of the Namespace tier: the test does not see them", w.byNames, w.byDeny)
 		}
-		t.Logf("%d probes, %d decided by names", w.probes, w.byNames)
+		if w.checked.Load() < 10 || w.unread.Load() == 0 || w.insides.Load() < 10 {
+			t.Errorf("led were %d to be checked, %d unread, %d to pods and Services: the test does not see them", w.checked.Load(), w.unread.Load(), w.insides.Load())
+		}
+		t.Logf("%d probes, %d decided by names, %d checked, %d unread, %d inside", w.probes, w.byNames, w.checked.Load(), w.unread.Load(), w.insides.Load())
 	})
 }
 

@@ -204,7 +204,7 @@ func (w *world) grants(s *policy.Snapshot, pod policy.PodRef, name string, ttl u
 	}
 	var out []policy.Grant
 	for _, o := range v.Decide(dns(name)).Openings(ttl) {
-		out = append(out, policy.Grant{Pod: pod, Name: dns(name), Addrs: addrs(answer), Ports: o.Ports, Deadline: w.clock.Now().Add(o.Lifetime), By: o.By})
+		out = append(out, policy.Grant{Pod: pod, Name: dns(name), Addrs: addrs(answer), Ports: o.Ports, Rule: o.Rule, Deadline: w.clock.Now().Add(o.Lifetime), By: o.By})
 	}
 	if len(out) == 0 {
 		w.t.Fatalf("no policy of pod %s allows %s", pod, name)

@@ -46,6 +46,25 @@ func (d *Decision) Allowed() bool {
 	return false
 }
 
+// Checks tells whether connections to a name are checked: a rule with ServerName accepts it on ports on which no rule
+// without comes first.
+func (d *Decision) Checks() bool {
+	for i, m := range d.Matches {
+		if !m.ServerName || !d.counts(m) {
+			continue
+		}
+		plain := false
+		for j, o := range d.Matches {
+			first := j < i || o.Rule.Tier == Namespace && m.Rule.Tier == Namespace
+			plain = plain || first && o.Accepts() && !o.ServerName && d.counts(o) && o.Ports.covers(m.Ports)
+		}
+		if !plain {
+			return true
+		}
+	}
+	return false
+}
+
 // Audited tells whether matches exist, and only of Audit policies.
 func (d *Decision) Audited() bool {
 	return len(d.Matches) > 0 && !d.Allowed()
@@ -121,7 +140,7 @@ type Opening struct {
 	// Name is the name that the matches cover by themselves.
 	Name     fqdn.Name
 	Ports    PortSet
-	Rule     RuleID // "" in the Namespace tier
+	Rule     RuleID // see Rule.ID
 	Lifetime time.Duration
 	// Reuse is how long after the last answer that held an address a connection may keep it
 	// open, 0 where the use of an address does not renew it.
@@ -133,7 +152,7 @@ type Opening struct {
 
 // Openings returns the openings of the matches of enforcing policies, with the longest
 // lifetime of an address that came with a TTL of ttl seconds: one per port set of the
-// Namespace tier, and one per rule of the others, for each name that is covered. Rules that deny or pass come first, then
+// Namespace tier, and one per rule with an ID, for each name that is covered. Rules that deny or pass come first, then
 // they are sorted by port set; an unmatched or merely audited name opens nothing.
 func (d *Decision) Openings(ttl uint32) []Opening { return d.AppendOpenings(nil, ttl) }
 

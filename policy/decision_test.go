@@ -51,3 +51,42 @@ func TestOpeningsOfMany(t *testing.T) {
 		}
 	}
 }
+
+// TestChecks: rules in order, with the ports of each.
+func TestChecks(t *testing.T) {
+	for _, c := range []struct {
+		rules string // tier, action or "check", ports
+		want  bool
+	}{
+		{"", false},
+		{"N Accept any", false},
+		{"N check tcp/443", true},
+		{"N check tcp/443; N Accept tcp/443", false}, // a union
+		{"N check tcp/443; N Accept tcp/80", true},
+		{"N check tcp/80,tcp/443; N Accept tcp/443", true},
+		{"N check tcp/80-90; N Accept tcp/80-85; N Accept tcp/86-90", true}, // none has all of them
+		{"N check tcp/80-90; N Accept tcp/1-100", false},
+		{"N check tcp/443; N Accept udp/443", true},
+		{"N check tcp/443; N Accept any", false},
+		{"N check tcp/443; N audited any", true},
+		{"N Accept any; N audited-check tcp/443", false},
+		{"A check tcp/443; N Accept any", true},
+		{"A Accept tcp/443; N check tcp/443", false},
+		{"A Accept tcp; A check tcp/443", false},
+		{"A check tcp/443; A Accept tcp", true},
+		{"A Pass any; A check tcp/443", true},
+		{"A Accept tcp/443; A check tcp/443; N check tcp/8443", true},
+	} {
+		var d Decision
+		for _, text := range strings.FieldsFunc(c.rules, func(r rune) bool { return r == ';' }) {
+			words := strings.Fields(text)
+			r := &Rule{Tier: map[string]Tier{"A": Admin, "N": Namespace}[words[0]], Ports: PortSet(words[2])}
+			r.ServerName, r.Audit = strings.HasSuffix(words[1], "check"), strings.HasPrefix(words[1], "audited")
+			if words[1] == "Pass" {
+				r.Action = Pass
+			}
+			d.Matches = append(d.Matches, &Match{Rule: r})
+		}
+		diff.Equal(t, c.want, d.Checks(), c.rules)
+	}
+}

@@ -16,7 +16,8 @@ type Flow struct {
 	// an address of a Service that no tenant chose, or what is reached is the node.
 	ByName bool
 	// Open are the live entries for the dialled address in the Namespace tier, which keeps
-	// them by port set; Entries are the rules of the other tiers that have one.
+	// them by port set; Entries are the rules with an ID that have one. To evaluate a connection with a server name,
+	// leave out the rules with ServerName whose grants of the address are not for that name.
 	Open    []PortSet
 	Entries []*Rule
 	// Implied: the flow goes to port 53 of a known resolver, which ImpliesDNS is about.
@@ -40,7 +41,8 @@ type Flow struct {
 // Evaluate tells whether a view allows a flow, and by which rule: nil for a default, and
 // if no rule is asked. The snapshot has the peer sets of the view. It is the one
 // evaluation of connections: the kernel's rules have to agree with it. Of a view of the node it is about what its sockets
-// send alone.
+// send alone. A connection that is not allowed, by a rule with ServerName, is checked: the kernel allows none, and the agent connects
+// where the evaluation says the same with the server name. Of an Audit policy, such a rule allows.
 func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 	if v == nil || v.Node != nil && f.Exempt {
 		return true, nil
@@ -54,17 +56,21 @@ func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 		return true, nil
 	}
 	if a, r := f.ordered(v.Rules.Admin, in); a != Pass {
-		return a == Accept, r
+		return a == Accept && !r.checks(), r
 	}
 	if t.isolated {
 		if r := f.first(v.Rules.NamespaceDeny, in); r != nil {
 			return false, r
 		}
 		r := f.first(v.Rules.Namespace, in)
-		return r != nil || v.has(f.Reached.Addr()) || f.open && !v.Enforced, r
+		if r != nil || v.has(f.Reached.Addr()) || f.open && !v.Enforced {
+			return true, r
+		}
+		r = f.first(v.Rules.NamespaceChecked, in)
+		return r != nil && !r.checks(), r
 	}
 	if a, r := f.ordered(v.Rules.Baseline, in); a != Pass {
-		return a == Accept, r
+		return a == Accept && !r.checks(), r
 	}
 	return true, nil
 }
@@ -93,13 +99,8 @@ func EvaluateIngress(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 // denies it, or an FQDNNetworkPolicy isolates its pod. ClusterNetworkPolicies and
 // NetworkPolicies decide about new connections.
 func Keeps(v *View, in *Snapshot, f *Flow) bool {
-	allowed, _ := Evaluate(v, in, f)
-	if !allowed {
-		open := *f
-		open.open = true
-		allowed, _ = Evaluate(v, in, &open)
-	}
-	return allowed
+	verdict, _ := Kept(v, in, f)
+	return verdict == AllowFlow
 }
 
 // tiers is what is in force of a view.
@@ -187,6 +188,10 @@ func (f *Flow) first(rules []*Rule, in *Snapshot) *Rule {
 	return nil
 }
 
+// checks tells whether the agent checks what the rule accepts: nothing looks at the server names of connections that
+// Audit policies alone are about.
+func (r *Rule) checks() bool { return r.ServerName && !r.Audit }
+
 // denies tells whether the rule denies what it matches.
 func (r *Rule) denies() bool { return r.Action == Deny || r.Broken && r.Action == Pass }
 
@@ -217,7 +222,7 @@ func (f *Flow) live(r *Rule) bool {
 	if r.Action == Accept && !f.ByName && f.led() {
 		return false
 	}
-	if r.Tier == Namespace {
+	if r.Tier == Namespace && !r.ServerName {
 		return slices.Contains(f.Open, r.Ports)
 	}
 	return slices.Contains(f.Entries, r)
@@ -234,7 +239,7 @@ func (f *Flow) EnterGrant(v *View, g *GrantInfo) {
 		f.Open = append(f.Open, g.Ports)
 		return
 	}
-	for r := range v.Rules.Cluster() {
+	for r := range v.Rules.Identified() {
 		if r.ID == g.Rule {
 			f.Entries = append(f.Entries, r)
 		}
@@ -247,7 +252,7 @@ func (f *Flow) Enter(matches ...*Match) {
 	for _, m := range matches {
 		switch {
 		case m.Audit && !f.Would:
-		case m.Tier == Namespace:
+		case m.Tier == Namespace && !m.ServerName:
 			f.Open = append(f.Open, m.Ports)
 		default:
 			f.Entries = append(f.Entries, m.Rule)

@@ -62,6 +62,10 @@ func (w *world) rule(k kind, id string) twinRule {
 	if k == clusterFQDN || k == clusterNetwork {
 		r.action, r.broken, r.live = policy.Action(w.IntN(3)), w.IntN(20) == 0, w.IntN(2) == 0
 	}
+	if (k == clusterFQDN && r.action == policy.Accept || k == fqdnPolicy) && r.names != nil && !r.broken && w.IntN(2) == 0 {
+		r.serverName, r.live, r.ports = true, w.IntN(4) > 0, oneOf(w, "tcp", "tcp/80", "tcp/80-443")
+		return r
+	}
 	add := func(kind policy.PeerKind) {
 		if kind == policy.PeerPorts {
 			r.peers = append(r.peers, twinPeer{kind, "any"}) // the set has the ports
@@ -176,10 +180,21 @@ func (w *world) view(t *testing.T) (*policy.View, map[*policy.Rule]string, []*po
 		default: // the rules with names come first
 			byPeers := func(r *policy.Rule) int { return min(1, int(policy.PeerNames-r.Peer.Kind)) }
 			slices.SortStableFunc(inTier, func(a, b *policy.Rule) int { return cmp.Compare(byPeers(a), byPeers(b)) })
-			v.Rules.Namespace = inTier
+			var audited []*policy.Rule
+			for _, r := range inTier {
+				switch {
+				case r.ServerName && r.Audit:
+					audited = append(audited, r)
+				case r.ServerName:
+					v.Rules.NamespaceChecked = append(v.Rules.NamespaceChecked, r)
+				default:
+					v.Rules.Namespace = append(v.Rules.Namespace, r)
+				}
+			}
+			v.Rules.NamespaceChecked = append(v.Rules.NamespaceChecked, audited...)
 		}
 	}
-	v.Index = policy.NewIndex(v.Rules.Namespace, 0)
+	v.Index = policy.NewIndex(slices.Concat(v.Rules.Namespace, v.Rules.NamespaceChecked), 0)
 	return v, ids, live
 }
 
@@ -210,7 +225,7 @@ func (p *twinPolicy) flat(t *testing.T, from *twinRule, index *int) (out []*poli
 	rule := func(peer policy.Peer, ports string) *policy.Rule {
 		r := &policy.Rule{
 			Tier: p.tier, Priority: int32(p.priority), Standard: p.kind == clusterNetwork, Action: from.action, Peer: peer, Ports: policy.PortSet(ports), Policy: p.name, Path: from.id,
-			Audit: p.audit, Broken: from.broken, Denial: policy.Denial{DNSDenied: p.dnsDenied},
+			Audit: p.audit, Broken: from.broken, Denial: policy.Denial{DNSDenied: p.dnsDenied}, ServerName: from.serverName,
 		}
 		out = append(out, r)
 		return r
@@ -231,6 +246,8 @@ func (p *twinPolicy) flat(t *testing.T, from *twinRule, index *int) (out []*poli
 	return out
 }
 
+var verdictWords = map[policy.Verdict]string{policy.DenyFlow: "deny", policy.AllowFlow: "allow", policy.CheckFlow: "check"}
+
 // TestEvaluateLikeTwin compares both evaluations with their texts in the design, on random
 // policies of all kinds.
 func TestEvaluateLikeTwin(t *testing.T) {
@@ -246,10 +263,13 @@ func TestEvaluateLikeTwin(t *testing.T) {
 			f := w.flow()
 			want, by := w.evaluate(f)
 			got, rule := policy.Evaluate(view, in, w.asked(f, live))
-			if got != want || !(rule == nil && by == nil || slices.Contains(by, ids[rule])) {
-				t.Fatalf("%d: allowed %v by %q, want %v by %q\n%+v\n%+v", n, got, ids[rule], want, by, f, w.twinView)
+			if verdict := verdictWords[policy.VerdictOf(got, rule)]; verdict != want || got != (want == "allow") || !(rule == nil && by == nil || slices.Contains(by, ids[rule])) {
+				t.Fatalf("%d: %s by %q, want %s by %q\n%+v\n%+v", n, verdict, ids[rule], want, by, f, w.twinView)
 			}
-			seen[fmt.Sprintf("flow %v by %d", want, min(1, len(by)))]++
+			if plain, _ := w.unchecked().evaluate(f); want == "check" && plain != "allow" {
+				t.Fatalf("%d: checked, and denied whatever its name is\n%+v\n%+v", n, f, w.twinView)
+			}
+			seen[fmt.Sprintf("%s by %d", want, min(1, len(by)))]++
 			if rule != nil && rule.Tier == policy.Namespace && rule.Action == policy.Deny {
 				seen["flow false by its deny"]++
 			}
@@ -269,7 +289,7 @@ func TestEvaluateLikeTwin(t *testing.T) {
 		}
 	}
 	for _, what := range []string{
-		"would deny", "flow true by 0", "flow true by 1", "flow false by 0", "flow false by 1",
+		"would deny", "allow by 0", "allow by 1", "deny by 0", "deny by 1", "check by 1",
 		"Resolve allowed", "Resolve denied", "NXDomain denied", "Refuse denied", "Resolve unmatched", "NXDomain refused", "Refuse refused", "NoData limited", "flow false by its deny",
 	} {
 		if seen[what] < rounds/20 {
@@ -291,6 +311,24 @@ func (w *world) asked(f *twinFlow, live []*policy.Rule) *policy.Flow {
 		Protocol: f.proto, Dialled: at(f.dialled, f.dialPort), Reached: at(f.reached, f.endPort),
 		Open: w.open, Entries: live, Implied: f.implied, Exempt: f.exempt, Would: w.would, ByName: f.dialled.service() || f.reached.node(),
 	}
+}
+
+// unchecked is the same without the check of names.
+func (v *twinView) unchecked() *twinView {
+	plain := *v
+	plain.policies = slices.Clone(v.policies)
+	for i := range plain.policies {
+		p := &plain.policies[i]
+		p.rules = slices.Clone(p.rules)
+		for j := range p.rules {
+			if r := &p.rules[j]; r.serverName {
+				if r.serverName = false; r.live && (v.would || !p.audit) {
+					plain.open = append(slices.Clip(plain.open), policy.PortSet(r.ports))
+				}
+			}
+		}
+	}
+	return &plain
 }
 
 // question is the query as the evaluation is asked.

@@ -43,7 +43,9 @@ type twinRule struct {
 	ports  string     // of names
 	peers  []twinPeer // beside the names
 	broken bool
-	live   bool // an answer made an entry for the dialled address; Admin and Baseline
+	live   bool // an answer made an entry for the dialled address; Admin and Baseline, and with serverName
+	// serverName: what it accepts is checked.
+	serverName bool
 }
 
 // twinPeer is peers of one kind, on ports.
@@ -194,7 +196,7 @@ func (v *twinView) hits(p *twinPolicy, r *twinRule, f *twinFlow) bool {
 		}
 	}
 	live := r.live
-	if p.tier == policy.Namespace {
+	if p.tier == policy.Namespace && !r.serverName {
 		live = slices.Contains(v.open, policy.PortSet(r.ports))
 	}
 	// What is reached may be unknown: then it counts as what was dialled.
@@ -202,54 +204,70 @@ func (v *twinView) hits(p *twinPolicy, r *twinRule, f *twinFlow) bool {
 	return len(r.names) > 0 && live && twinHas(r.ports, f.proto, f.dialPort) && byName
 }
 
-// ordered returns the action of a tier, and the rule.
-func (v *twinView) ordered(tier policy.Tier, f *twinFlow) (policy.Action, string) {
+// ordered returns what a tier says, "" for the next one, and the rule.
+func (v *twinView) ordered(tier policy.Tier, f *twinFlow) (verdict string, by []string) {
 	for _, p := range v.in(tier) {
 		for i := range p.rules {
 			r := &p.rules[i]
 			switch {
 			case !v.hits(p, r, f):
-			case r.broken:
-				return policy.Deny, r.id
+			case r.broken || r.action == policy.Deny:
+				return "deny", []string{r.id}
+			case r.action == policy.Pass:
+				return "", nil
+			case r.serverName && !p.audit:
+				return "check", []string{r.id}
 			default:
-				return r.action, r.id
+				return "allow", []string{r.id}
 			}
 		}
 	}
-	return policy.Pass, ""
+	return "", nil
 }
 
 // evaluate is that of the design, with the rules of which any may be the one that decided.
-func (v *twinView) evaluate(f *twinFlow) (allowed bool, by []string) {
+func (v *twinView) evaluate(f *twinFlow) (verdict string, by []string) {
 	exists, empty := v.ns()
 	if empty || f.dialled.own() && f.reached.own() || f.exempt || f.implied && v.impliesDNS() {
-		return true, nil
+		return "allow", nil
 	}
-	if a, r := v.ordered(policy.Admin, f); a != policy.Pass {
-		return a == policy.Accept, []string{r}
+	if verdict, by = v.ordered(policy.Admin, f); verdict != "" {
+		return verdict, by
 	}
-	if exists {
-		for _, p := range v.in(policy.Namespace) {
-			if p.denied != "" && twinHas(p.denied, f.proto, f.endPort) {
-				by = append(by, p.name)
+	if !exists {
+		if verdict, by = v.ordered(policy.Baseline, f); verdict != "" {
+			return verdict, by
+		}
+		return "allow", nil
+	}
+	var denied, plain, checked, seen []string
+	for _, p := range v.in(policy.Namespace) {
+		if p.denied != "" && twinHas(p.denied, f.proto, f.endPort) {
+			denied = append(denied, p.name)
+		}
+		for i := range p.rules {
+			switch r := &p.rules[i]; {
+			case !v.hits(p, r, f):
+			case !r.serverName:
+				plain = append(plain, r.id)
+			case p.audit:
+				seen = append(seen, r.id)
+			default:
+				checked = append(checked, r.id)
 			}
 		}
-		if by != nil {
-			return false, by
-		}
-		for _, p := range v.in(policy.Namespace) {
-			for i := range p.rules {
-				if v.hits(p, &p.rules[i], f) {
-					by = append(by, p.rules[i].id)
-				}
-			}
-		}
-		return by != nil || f.reached.own(), by
 	}
-	if a, r := v.ordered(policy.Baseline, f); a != policy.Pass {
-		return a == policy.Accept, []string{r}
+	switch {
+	case denied != nil:
+		return "deny", denied
+	case plain != nil || f.reached.own():
+		return "allow", plain
+	case checked != nil:
+		return "check", checked
+	case seen != nil:
+		return "allow", seen
 	}
-	return true, nil
+	return "deny", nil
 }
 
 // twinQuery is a question as the twin reads it.

@@ -29,14 +29,14 @@ func (r PodRef) Compare(o PodRef) int {
 }
 
 // Grant says that a pod may open new connections to each of Addrs on Ports
-// until Deadline, because an answer to Name said so. In the tiers with an order it says that
-// Addrs count for Rule, whatever its action is.
+// until Deadline, because an answer to Name said so. With a Rule it says that
+// Addrs count for that, whatever its action is.
 type Grant struct {
 	Pod      PodRef
 	Name     fqdn.Name
 	Addrs    []netip.Addr
 	Ports    PortSet
-	Rule     RuleID // "" in the Namespace tier
+	Rule     RuleID // see Rule.ID
 	Deadline time.Time
 	// By lists the matches that decided, as "namespace/policy pattern".
 	By []string
@@ -50,7 +50,7 @@ type GrantInfo struct {
 	Pod   PodRef
 	Addr  netip.Addr
 	Ports PortSet
-	Rule  RuleID // "" in the Namespace tier
+	Rule  RuleID // see Rule.ID
 	Name  fqdn.Name
 	// Until is the deadline; in the past for a grant that has ended and is remembered.
 	Until time.Time

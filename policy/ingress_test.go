@@ -54,8 +54,8 @@ func (v *twinView) evaluateIngress(f *twinFlow, source twinAddr, fromNode bool) 
 	}
 	from := *f
 	from.reached = source
-	if a, r := v.ordered(policy.Admin, &from); a != policy.Pass {
-		return a == policy.Accept, []string{r}
+	if verdict, by := v.ordered(policy.Admin, &from); verdict != "" {
+		return verdict == "allow", by
 	}
 	if namespaced := v.in(policy.Namespace); len(namespaced) > 0 {
 		for _, p := range namespaced {
@@ -67,8 +67,8 @@ func (v *twinView) evaluateIngress(f *twinFlow, source twinAddr, fromNode bool) 
 		}
 		return by != nil || source.own() && f.reached.own(), by
 	}
-	if a, r := v.ordered(policy.Baseline, &from); a != policy.Pass {
-		return a == policy.Accept, []string{r}
+	if verdict, by := v.ordered(policy.Baseline, &from); verdict != "" {
+		return verdict == "allow", by
 	}
 	return true, nil
 }
@@ -108,10 +108,10 @@ func TestIngressLikeTwin(t *testing.T) {
 				t.Fatalf("%d: the rule %s that decides is not among the steps", n, ids[rule])
 			}
 			seen[fmt.Sprintf("ingress %v by %d", want, min(1, len(by)))]++
-			want, by = out.evaluate(f)
+			verdict, by := out.evaluate(f)
 			got, rule = policy.Evaluate(view, in, asked)
-			if got != want || !(rule == nil && by == nil || slices.Contains(by, outIDs[rule])) {
-				t.Fatalf("%d: egress allowed %v by %q, want %v by %q", n, got, outIDs[rule], want, by)
+			if verdictWords[policy.VerdictOf(got, rule)] != verdict || !(rule == nil && by == nil || slices.Contains(by, outIDs[rule])) {
+				t.Fatalf("%d: egress allowed %v by %q, want %s by %q", n, got, outIDs[rule], verdict, by)
 			}
 		}
 	}

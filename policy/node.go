@@ -110,6 +110,20 @@ func EvaluateTraffic(v *View, in *Snapshot, f *Flow, t Traffic, ingress bool) (a
 	return action != Deny, by
 }
 
+// Arrives tells whether the rules of a view of the node let what it forwards come, as EvaluateNode asks them before those for
+// what leaves.
+func Arrives(v *View, in *Snapshot, f *Flow) bool {
+	if v == nil || v.Traffic == nil {
+		return true
+	}
+	for _, traffic := range []Traffic{BeforeNAT, Forwarded} {
+		if action, _ := v.asked(nodeStep{traffic, true}, in, f); action != Pass {
+			return action == Accept
+		}
+	}
+	return true
+}
+
 // nodeStep is one list of rules that EvaluateNode asks.
 type nodeStep struct {
 	traffic Traffic

@@ -178,3 +178,12 @@ func (s PortSet) Contains(p Protocol, port uint16) bool {
 	}
 	return false
 }
+
+// covers tells whether the set holds another, whose ranges are of protocols with ports.
+func (s PortSet) covers(o PortSet) bool {
+	return !slices.ContainsFunc(o.Ranges(), func(r PortRange) bool {
+		return !slices.ContainsFunc(s.Ranges(), func(w PortRange) bool {
+			return w.Protocol == AnyProtocol || w.Protocol == r.Protocol && w.First <= r.First && r.Last <= w.Last
+		})
+	})
+}

@@ -66,11 +66,15 @@ type Rule struct {
 	// PortNames are further ports of a rule for ingress: those of the pod with these names. The compiler
 	// makes Ports of them, for each pod.
 	PortNames []NamedPort
-	TTL       TTL    // of PeerNames
-	Policy    string // "namespace/name"; of a cluster policy "name"
-	Path      string // "spec.egress[0]"
-	Name      string // of the rule, "" for none
-	// ID is of the grants of a rule with names in the Admin or the Baseline tier.
+	TTL       TTL // of PeerNames
+	// ServerName: a rule with names that accepts opens nothing by itself. A TCP connection that it matches is led to the
+	// agent, and must begin with a TLS server name that is one of the names for which the pod holds a grant of
+	// the address by such a rule.
+	ServerName bool
+	Policy     string // "namespace/name"; of a cluster policy "name"
+	Path       string // "spec.egress[0]"
+	Name       string // of the rule, "" for none
+	// ID is of the grants of a rule with names in the Admin or the Baseline tier, and of one with ServerName in each tier.
 	ID    RuleID
 	Audit bool // from an Audit policy: counts for the log alone
 	// Broken: a part of the rule cannot be read. As Accept it matches nothing, as Deny or
@@ -106,12 +110,17 @@ func (r *Rule) refuses() bool {
 
 // RuleID tells the grants of ordered rules apart: a letter of the action, and hexadecimal
 // digits, which end with the TTL's Reuse for a rule that denies or passes. "" is every rule
-// of the Namespace tier.
+// of the Namespace tier without ServerName.
 type RuleID string
 
 // Lasting tells whether grants of the rule must not end before what they shadow: it denies
 // or passes.
-func (id RuleID) Lasting() bool { return id != "" && id[0] != idLetters[Accept] }
+func (id RuleID) Lasting() bool {
+	return id != "" && (id[0] == idLetters[Deny] || id[0] == idLetters[Pass])
+}
+
+// ServerName tells whether the rule requires the server name.
+func (id RuleID) ServerName() bool { return id != "" && id[0] == serverNameLetter }
 
 // Denies tells whether the rule denies.
 func (id RuleID) Denies() bool { return id != "" && id[0] == idLetters[Deny] }
@@ -129,14 +138,19 @@ func (id RuleID) Reuse() time.Duration {
 const (
 	idLetters = "adp" // the first letters of IDs, by action
 	idDigits  = 16    // of the digest
+
+	serverNameLetter = 's' // the first letter of IDs of rules with ServerName
 )
 
-// NewID returns the ID of a rule of the Admin or the Baseline tier: equal for the same rule
+// NewID returns the ID of a rule of the Admin or the Baseline tier, or with ServerName: equal for the same rule
 // of the same policy, whatever its names, priority and tier are. It has the first
 // hexadecimal digits of SHA-256 over the policy and the rule's place, action and ports.
 func (r *Rule) NewID() RuleID {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%t %q %q %d %q", r.Standard, r.Policy, r.Path, r.Action, r.Ports))
 	id := RuleID(idLetters[r.Action:r.Action+1] + hex.EncodeToString(sum[:])[:idDigits])
+	if r.ServerName {
+		return RuleID(serverNameLetter) + id[1:]
+	}
 	if !id.Lasting() {
 		return id
 	}
@@ -147,7 +161,7 @@ func (r *Rule) NewID() RuleID {
 // that agree with its effect: none for Accept, every one else.
 func (r *Rule) Break() *Rule {
 	broken := *r
-	broken.Broken, broken.Matches, broken.ID, broken.PortNames = true, nil, "", nil
+	broken.Broken, broken.Matches, broken.ID, broken.PortNames, broken.ServerName = true, nil, "", nil, false
 	if broken.Peer, broken.Ports = (Peer{Kind: PeerAnywhere}), AnyPort; r.Action == Accept {
 		broken.Peer, broken.Ports = Peer{Kind: PeerNames}, ""
 	}
@@ -235,7 +249,7 @@ func openings() func(*Match) int {
 			return -1
 		}
 		o := opening{ports: m.Ports, ttl: m.TTL}
-		if m.Rule.Tier != Namespace {
+		if m.Rule.Tier != Namespace || m.ServerName {
 			o.rule = m.Rule
 		}
 		if n < 0 || o != last { // most follow one like them
@@ -264,7 +278,7 @@ func NewIndex(rules []*Rule, matches int) *Index {
 	all, ports := make([]*Match, 0, matches), map[PortSet]struct{}{}
 	for _, r := range rules {
 		all = append(all, r.Matches...)
-		if !r.Audit && r.Peer.Kind == PeerNames && r.Tier == Namespace {
+		if !r.Audit && r.Peer.Kind == PeerNames && r.Tier == Namespace && !r.ServerName {
 			ports[r.Ports] = struct{}{}
 		}
 	}

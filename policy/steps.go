@@ -30,7 +30,7 @@ func Steps(v *View, in *Snapshot, f *Flow) (steps []Step) {
 	}
 	second := v.Rules.Baseline
 	if v.tiers(f.Would).isolated {
-		second = slices.Concat(v.Rules.NamespaceDeny, v.Rules.Namespace)
+		second = slices.Concat(v.Rules.NamespaceDeny, v.Rules.Namespace, v.Rules.NamespaceChecked)
 	}
 	return f.steps(slices.Concat(v.Rules.Admin, second), in)
 }
@@ -155,8 +155,8 @@ func (f *Flow) begins(steps []Step) (out []PortRange) {
 }
 
 // EvaluateAny is Evaluate, or EvaluateNode of a view of the node, for the ports that a flow asks for as Steps has it: one that is
-// allowed is enough. by is the rule of the first that is, else of the first that is denied
-// by a rule.
+// allowed is enough. by is the rule of the first that is, else of the first that is checked, else of the first that is
+// denied by a rule.
 func EvaluateAny(v *View, in *Snapshot, f Flow) (allowed bool, by *Rule) {
 	evaluate := Evaluate
 	if v != nil && v.Node != nil {
@@ -167,7 +167,7 @@ func EvaluateAny(v *View, in *Snapshot, f Flow) (allowed bool, by *Rule) {
 		if ok {
 			return true, r
 		}
-		if by == nil {
+		if by == nil || VerdictOf(false, by) == DenyFlow && VerdictOf(false, r) == CheckFlow {
 			by = r
 		}
 	}

@@ -80,7 +80,8 @@ func TestStepsLikeEvaluate(t *testing.T) {
 				if by != nil && place(by) < 0 {
 					t.Fatalf("%d: %v/%d: %+v decides and is no step", n, p, port, by)
 				}
-				if better := allowed && !best.allowed || allowed == best.allowed && by != nil && (best.by == nil || place(by) < place(best.by)); better {
+				rank := func(r result) int { return [...]int{0, 2, 1}[policy.VerdictOf(r.allowed, r.by)] }
+				if better := rank(now) > rank(best) || rank(now) == rank(best) && by != nil && (best.by == nil || place(by) < place(best.by)); better {
 					best = now
 				}
 				hits := map[string]bool{}
@@ -102,7 +103,7 @@ func TestStepsLikeEvaluate(t *testing.T) {
 			t.Fatalf("%d: out of order: %+v", n, steps)
 		}
 		allowed, by := policy.EvaluateAny(view, in, *open)
-		if got := (result{allowed, by}); allowed != best.allowed || !seen[got] || got != best && !view.Ordered() && len(view.Rules.NamespaceDeny) == 0 || !allowed && (by == nil) != (best.by == nil) {
+		if got := (result{allowed, by}); allowed != best.allowed || !seen[got] || got != best && !view.Ordered() && len(view.Rules.NamespaceDeny) == 0 || !allowed && (by == nil) != (best.by == nil) || policy.VerdictOf(allowed, by) != policy.VerdictOf(best.allowed, best.by) {
 			t.Fatalf("%d: any port is %+v, want %+v\n%+v", n, got, best, w.twinView)
 		}
 		if allowed {

@@ -95,6 +95,9 @@ type Rules struct {
 	// NamespaceDeny are the rules of the Namespace tier that deny, for every destination. They
 	// come before its union.
 	NamespaceDeny []*Rule
+	// NamespaceChecked are the rules of the Namespace tier with ServerName, those of Audit policies last. They are asked
+	// behind its union.
+	NamespaceChecked []*Rule
 }
 
 // Ingress are the rules of a pod for connections to it. FQDNNetworkPolicies and
@@ -113,7 +116,7 @@ func (r *Rules) InOrder() [3][]*Rule { return [3][]*Rule{r.Admin, r.Namespace, r
 // All yields every rule in order.
 func (r *Rules) All() iter.Seq[*Rule] {
 	return func(yield func(*Rule) bool) {
-		for _, rules := range [][]*Rule{r.Admin, r.NamespaceDeny, r.Namespace, r.Baseline} {
+		for _, rules := range [][]*Rule{r.Admin, r.NamespaceDeny, r.Namespace, r.NamespaceChecked, r.Baseline} {
 			for _, rule := range rules {
 				if !yield(rule) {
 					return
@@ -128,9 +131,19 @@ func (r *Rules) Cluster() iter.Seq[*Rule] {
 	return (&Rules{Admin: r.Admin, Baseline: r.Baseline}).All()
 }
 
-// HasRule tells whether a rule of a cluster policy makes grants with an ID.
+// Identified yields the rules whose grants may have an ID of their own: those of cluster policies, and of NamespaceChecked.
+func (r *Rules) Identified() iter.Seq[*Rule] {
+	return (&Rules{Admin: r.Admin, NamespaceChecked: r.NamespaceChecked, Baseline: r.Baseline}).All()
+}
+
+// HasRule tells whether a rule makes grants with an ID.
 func (v *View) HasRule(id RuleID) bool {
-	return v.anyOfCluster(func(r *Rule) bool { return r.ID == id })
+	for r := range v.Rules.Identified() {
+		if r.ID == id {
+			return true
+		}
+	}
+	return false
 }
 
 // PeerRules returns the rules of the Namespace tier with peers. It is shared and must not

@@ -20,6 +20,7 @@ type checked struct {
 	decision policy.Decision // about the question, by its answer
 	guarded  fqdn.Name       // that the guard judged the addresses for
 	listed   []wire.Address  // of the answer
+	places   bool            // and where they are: a rule that requires the server name counts
 	verdicts []rebind.Verdict
 	free     []int          // the indexes of the addresses that the guard left
 	kept     []wire.Address // the addresses in the reply
@@ -27,7 +28,7 @@ type checked struct {
 }
 
 func (c *checked) reset() {
-	c.strict, c.guarded, c.decision, c.listed, c.single = false, "", policy.Decision{}, nil, false
+	c.strict, c.guarded, c.places, c.decision, c.listed, c.single = false, "", false, policy.Decision{}, nil, false
 	c.verdicts, c.free, c.kept = c.verdicts[:0], c.free[:0], c.kept[:0]
 }
 
@@ -241,11 +242,12 @@ func (q *query) guard(n fqdn.Name) {
 	q.guarded = n
 	q.verdicts, q.free, q.kept = q.verdicts[:0], q.free[:0], q.kept[:0]
 	q.granted.reset()
+	q.places = slices.ContainsFunc(q.decision.Matches, func(m *policy.Match) bool { return m.ServerName && !m.Audit })
 	for i, a := range q.listed {
-		why := guard.Blocked(n, a.Addr, q.client.snap)
-		q.answers = append(q.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL, Blocked: why})
-		q.verdicts = append(q.verdicts, rebind.Verdict{Addr: a.Addr, Reason: why})
-		if why == "" {
+		v := guard.Judge(n, a.Addr, q.places, q.client.snap)
+		q.answers = append(q.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL, Blocked: v.Reason})
+		q.verdicts = append(q.verdicts, v)
+		if v.Reason == "" {
 			q.free = append(q.free, i)
 		}
 	}

@@ -164,23 +164,27 @@ type granted struct {
 
 // make adds the grants of the addresses: for the rules that deny or pass, if lasting, else for
 // those that accept, with the openings for the log: at are their indexes in answers. An address
-// that the decision does not open has no opening. Nearly always all addresses share one TTL,
-// and so one grant a port set.
-func (g *granted) make(v *policy.View, d *policy.Decision, lasting bool, addrs []wire.Address, at []int, now time.Time) {
+// that the decision does not open has no opening. Nearly always all addresses share one TTL, and none
+// is inside the cluster where that counts, and so one grant a port set.
+func (q *query) make(v *policy.View, d *policy.Decision, lasting bool, addrs []wire.Address, at []int, now time.Time) {
+	g := &q.granted
+	inside := func(i int) bool { return q.places && i < len(at) && q.verdicts[at[i]].Inside }
 	for i, a := range addrs {
-		if slices.ContainsFunc(addrs[:i], func(b wire.Address) bool { return b.TTL == a.TTL }) {
-			continue
-		}
-		from, opened := len(g.addrs), len(g.opened)
-		for _, b := range addrs[i:] {
-			if b.TTL == a.TTL {
-				g.addrs = append(g.addrs, b.Addr)
+		alike := func(j int) bool { return addrs[j].TTL == a.TTL && inside(j) == inside(i) }
+		from, opened, done := len(g.addrs), len(g.opened), false
+		for j := range addrs {
+			if alike(j) {
+				g.addrs, done = append(g.addrs, addrs[j].Addr), done || j < i
 			}
+		}
+		if done {
+			g.addrs = g.addrs[:from]
+			continue
 		}
 		all := g.addrs[from:len(g.addrs):len(g.addrs)]
 		g.openings = d.AppendOpenings(g.openings[:0], a.TTL)
 		for _, o := range g.openings {
-			if o.Lifetime <= 0 || o.Rule.Lasting() != lasting || !lasting && slices.Contains(g.shut, o.Name) {
+			if o.Lifetime <= 0 || o.Rule.Lasting() != lasting || !lasting && slices.Contains(g.shut, o.Name) || o.Rule.ServerName() && inside(i) {
 				continue
 			}
 			until := now.Add(o.Lifetime)
@@ -190,12 +194,14 @@ func (g *granted) make(v *policy.View, d *policy.Decision, lasting bool, addrs [
 			}
 			g.opened = append(g.opened, audit.Opened{Ports: o.Ports, Until: until})
 		}
-		if len(g.opened) == opened {
-			continue
-		}
-		for j, b := range addrs[i:] {
-			if b.TTL == a.TTL {
-				g.answers[at[i+j]].Openings = g.opened[opened:len(g.opened):len(g.opened)]
+		some := len(g.opened) > opened
+		for j := i; j < len(addrs) && (some || inside(i)); j++ {
+			switch {
+			case !alike(j):
+			case some:
+				g.answers[at[j]].Openings = g.opened[opened:len(g.opened):len(g.opened)]
+			default:
+				g.answers[at[j]].Blocked = audit.BlockedInside
 			}
 		}
 	}

@@ -22,9 +22,9 @@ import (
 )
 
 // made makes the grants of addresses, all of which the guard left.
-func made(g *granted, v *policy.View, n fqdn.Name, d policy.Decision, addrs []wire.Address) {
+func made(g *query, v *policy.View, n fqdn.Name, d policy.Decision, addrs []wire.Address) {
 	at := make([]int, len(addrs))
-	g.reset()
+	g.granted.reset()
 	for i, a := range addrs {
 		at[i] = i
 		g.answers = append(g.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL})
@@ -55,7 +55,7 @@ func TestGrantsAreTheDecisionsOpenings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 15))
 	view := &policy.View{Pod: labPod("web", "10.1.0.2")}
 	n := policytest.Name("www.example.org")
-	var g granted
+	var g query
 	for range 3000 {
 		var d policy.Decision
 		for i := range 1 + rng.IntN(4) {
@@ -111,9 +111,9 @@ func TestGrantedAllocatesNothingAgain(t *testing.T) {
 	view, n := &policy.View{Pod: labPod("web", "10.1.0.2")}, policytest.Name("www.example.org")
 	d := policy.Decision{Matches: []*policy.Match{{Rule: &policy.Rule{Ports: "tcp/443", TTL: policy.TTL{Max: time.Hour}}}}}
 	addrs := addresses("192.0.2.1", "192.0.2.2")
-	var g granted
+	var g query
 	d.AppendOpenings(nil, 60) // a match caches its part once
-	if a := testing.AllocsPerRun(100, func() { made(&g, view, n, d, addrs); g.reset() }); a > 2 {
+	if a := testing.AllocsPerRun(100, func() { made(&g, view, n, d, addrs); g.granted.reset() }); a > 2 {
 		t.Errorf("%v allocations", a)
 	}
 }

@@ -49,7 +49,7 @@ var (
 	fuzzPolicies = []string{
 		labPolicies,
 		strings.ReplaceAll(labPolicies, "app: web}}", "app: both}}"),
-		strings.ReplaceAll(labPolicies, "maxSeconds: 100", "maxSeconds: 20"),
+		strings.NewReplacer("maxSeconds: 100", "maxSeconds: 20", "port: 443}]", "port: 443}]\n    serverName: Require").Replace(labPolicies),
 	}
 	fuzzClusters = []Cluster{labCluster, {Nodes: labCluster.Nodes, Services: addrsOf("203.0.113.250", "192.0.2.1", "192.0.2.2")}}
 )

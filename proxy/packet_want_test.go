@@ -48,16 +48,23 @@ func (r *fuzzRun) wantHonest(packet, msg []byte, who identity, tcp bool) {
 }
 
 // wantOpen checks that each address of an allowed name in a reply is open to the pod for
-// at least its TTL.
+// at least its TTL, but for those of the cluster where the server name is required, and that the name is not hidden then.
 func (r *fuzzRun) wantOpen(query, reply *dns.Msg, who identity) {
 	r.t.Helper()
 	q, ok := answer.ReadQuestion(query)
 	if !ok || who.view == nil || !who.view.Enforced || q.Class != dns.ClassINET || !who.view.Decide(q.Name).Allowed() {
 		return
 	}
+	checks, guard := who.view.Decide(q.Name).Checks(), r.s.setup.Load().guard
 	for _, section := range [][]dns.RR{reply.Answer, reply.Ns, reply.Extra} {
 		for _, rr := range section {
+			if s := rr.String(); checks && (strings.Contains(s, "ech=") || strings.Contains(s, `"h3`)) {
+				r.t.Fatalf("%s hides the server name", s)
+			}
 			for _, a := range everyAddress(rr) {
+				if checks && guard.Inside(a, who.snap) {
+					continue
+				}
 				until := r.kernel.until(who.view.Pod.PodRef, a)
 				if need := r.now().Add(time.Duration(rr.Header().Ttl) * time.Second); until.Before(need) {
 					r.t.Fatalf("%v is told for %d s and open until %v, which is in %v\n%v", a, rr.Header().Ttl, until, until.Sub(r.now()), reply)

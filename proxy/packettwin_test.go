@@ -86,7 +86,7 @@ func twinTable(r *rand.Rand) map[string][]string {
 		table[n+" SRV"] = []string{n + "." + ttl() + "SRV 0 0 1 host.test."}
 		table[n+" HTTPS"] = []string{n + "." + ttl() + "HTTPS 0 host.test."}
 		if r.IntN(2) == 0 {
-			table[n+" HTTPS"] = []string{n + "." + ttl() + "HTTPS 1 host.test. ipv4hint=" + addr()}
+			table[n+" HTTPS"] = []string{n + "." + ttl() + "HTTPS 1 host.test. alpn=h3,h2 ech=AAAA ipv4hint=" + addr(), n + "." + ttl() + "HTTPS 2 . alpn=h3"}
 		}
 	}
 	return table
@@ -117,7 +117,7 @@ func TestPacketCacheEqualsDecisions(t *testing.T) {
 			t.Fatalf("round %d", round)
 		}
 	}
-	for _, what := range []string{"selected", "unselected", "granted", "followed", "NOERROR", "NXDOMAIN", "blocked"} {
+	for _, what := range []string{"selected", "unselected", "granted", "followed", "NOERROR", "NXDOMAIN", "blocked", "checked"} {
 		if same[what] < 4*rounds {
 			t.Errorf("only %d replies were given again that are %s: %v", same[what], what, same)
 		}
@@ -213,6 +213,9 @@ func (r *fuzzRun) twin(from string, packet []byte, logs *twoLogs, same map[strin
 	}
 	if len(m.Answer) > 0 && who.view != nil && who.view.Decide(policytest.Name(m.Question[0].Name)).Allowed() {
 		same["granted"]++
+		if who.view.Decide(policytest.Name(m.Question[0].Name)).Checks() {
+			same["checked"]++
+		}
 	} else if who.view != nil && who.view.Decide(policytest.Name(m.Question[0].Name)).Allowed() && m.Rcode == 0 {
 		same["blocked"]++
 	}

@@ -53,6 +53,9 @@ func (q *query) replyAnswer() {
 	r := answer.Relay(q.message(), q.answerMessage())
 	if q.strict {
 		answer.Restrict(r, q.kept, longest)
+		if q.decision.Checks() {
+			answer.ShowServerName(r)
+		}
 	}
 	if q.alias != nil && q.rec.Verdict != audit.Failed {
 		r = answer.Behind(r, q.question.Question, q.asks.Name, q.alias)
@@ -179,7 +182,7 @@ func (q *query) decided(r *cache.Reply) bool {
 	until, ok := q.settled(s.elapsed())
 	r.Until = min(r.Until, until, q.steady(r))
 	r.Verdict, r.Followed, r.Rate = q.rec.Verdict, q.plan.followed(), q.rate()
-	r.Guarded = rebind.Verdicts{Name: q.guarded, Addrs: slices.Clone(q.verdicts)}
+	r.Guarded = rebind.Verdicts{Name: q.guarded, Addrs: slices.Clone(q.verdicts), Places: q.places}
 	r.Grants = slices.Clone(q.grants)
 	for i := range r.Grants {
 		r.Grants[i].Addrs = slices.Clone(r.Grants[i].Addrs)

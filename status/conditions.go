@@ -119,7 +119,7 @@ func enforcedOf(e v1alpha1.Enforcement, accepted bool, entries []entry) metav1.C
 	case e == v1alpha1.EnforcementAudit:
 		return condition(ConditionEnforced, false, ReasonAudit, "the policy decides and logs and drops nothing; write enforcement: Enforce to enforce it")
 	}
-	for _, reason := range []string{Offloaded, ReasonBesideNetworkPolicies} {
+	for _, reason := range []string{NotRelayed, Offloaded, ReasonBesideNetworkPolicies} {
 		if text := tellEntries(entries, reason); text != "" {
 			return condition(ConditionEnforced, true, reason, text)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// The reasons of findings. All but DNSBlocked, SocketLB, ResolverLoop, SocketBound and Offloaded are blind spots: the policy does not
+// The reasons of findings. All but DNSBlocked, SocketLB, ResolverLoop, SocketBound, Offloaded and NotRelayed are blind spots: the policy does not
 // hold for the pod, wholly or in part.
 const (
 	// DNSBlocked: the pod's queries are dropped on their way to the agent.
@@ -35,6 +35,9 @@ const (
 	// Offloaded: a flow table of another program may forward packets of the pod's connections past
 	// all rules. Connections are judged before, and a cut takes them out again.
 	Offloaded = "Offloaded"
+	// NotRelayed: the agent cannot accept the connections of rules that require the server name, which are
+	// denied.
+	NotRelayed = "NotRelayed"
 	// Homeless: no interface leads to the pod, so its source is not checked; or no bridge
 	// port of its own does, so nothing is accepted from it.
 	Homeless = "Homeless"

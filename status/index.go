@@ -1,7 +1,6 @@
 package status
 
 import (
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -172,7 +171,7 @@ func (x *index) subject(k key, o *Options, entries []entry) *subject {
 
 // beside says which NetworkPolicies another engine needs so that it does not deny what a policy allows,
 // "" if none.
-func (x *index) beside(p *v1alpha1.FQDNNetworkPolicy, endpoint []netip.Prefix) string {
+func (x *index) beside(p *v1alpha1.FQDNNetworkPolicy, endpoint netpolicyfor.Serving) string {
 	all := netpolicyfor.Of(p, netpolicyfor.Services{}).Beside(x.NetworkPolicies, endpoint)
 	if len(all) == 0 {
 		return ""

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/netpolicyfor"
 )
 
 // Options are the parameters of a Reporter. Client, Dynamic, Namespace and Log are always
@@ -31,8 +31,8 @@ type Options struct {
 	Node      string
 	Identity  string // the agent's pod, the holder of its Lease
 	DaemonSet string // the agents'
-	// Endpoint is where agents serve DNS, for NetworkPolicies that open it in another engine.
-	Endpoint []netip.Prefix
+	// Endpoint is where agents serve pods, for NetworkPolicies that open it in another engine.
+	Endpoint netpolicyfor.Serving
 	// Version and Enforce are the agent's version and which NetworkPolicies it enforces, for its Lease.
 	Version, Enforce string
 	// Nodes: the agents enforce policies for nodes.

@@ -33,14 +33,14 @@ type Steps struct {
 
 // Finish ends the service of an agent that no longer writes to the kernel. A successor
 // that stands by gets the node and then its queries; until then this agent intercepts and
-// answers them. Without a successor interception ends.
-func (l Lock) Finish(ctx context.Context, release func(), s Steps, log *slog.Logger) error {
-	taken := !s.Leaving() && l.hasNext() && handOver(ctx, release, s, log)
+// answers them, and taken is true. Without a successor interception ends.
+func (l Lock) Finish(ctx context.Context, release func(), s Steps, log *slog.Logger) (taken bool, err error) {
+	taken = !s.Leaving() && l.hasNext() && handOver(ctx, release, s, log)
 	s.StopHeartbeat()
 	if taken {
-		return nil
+		return true, nil
 	}
-	return s.Disable(ctx)
+	return false, s.Disable(ctx)
 }
 
 // handOver releases the node and waits until queries come to the next agent. It returns

@@ -70,7 +70,8 @@ func TestTheOrderOfAHandOver(t *testing.T) {
 				}
 				f := c.steps
 				f.began = time.Now()
-				err := lock.Finish(t.Context(), func() { f.note("release") }, Steps{func() bool { return f.leaving }, f.TakenOver, f.StopHeartbeat, f.Disable}, slog.New(slog.DiscardHandler))
+				taken, err := lock.Finish(t.Context(), func() { f.note("release") }, Steps{func() bool { return f.leaving }, f.TakenOver, f.StopHeartbeat, f.Disable}, slog.New(slog.DiscardHandler))
+				diff.Equal(t, slices.Contains(c.want, "1s taken over"), taken, "taken")
 				if !slices.Equal(f.lines, c.want) {
 					t.Errorf("%s\nwant:\n%s", strings.Join(f.lines, "\n"), strings.Join(c.want, "\n"))
 				}

@@ -88,6 +88,7 @@ func (e emitter) facts(f Facts) {
 	}
 	e.enforcer(f.Enforcer)
 	e.proxy(f.Proxy)
+	e.relay(f.Relay)
 	for _, z := range f.Upstreams {
 		e.gauge("dns_upstreams", "Upstreams of each zone by state.", float64(z.Up), "zone", z.Zone, "state", "up")
 		e.gauge("dns_upstreams", "Upstreams of each zone by state.", float64(z.Down), "zone", z.Zone, "state", "down")
@@ -129,7 +130,7 @@ func (e emitter) problems(all []policy.Problem) {
 }
 
 var findingReasons = [...]string{status.DNSBlocked, status.NotSeen, status.IPVS, status.BridgeNotFiltered, status.HostNetwork,
-	status.SecondInterface, status.Homeless, status.SocketLB, status.TurnedToAudit, status.FailsafesUnknown, status.InterfacesUnknown, status.ResolverLoop, status.SocketBound, status.Offloaded}
+	status.SecondInterface, status.Homeless, status.SocketLB, status.TurnedToAudit, status.FailsafesUnknown, status.InterfacesUnknown, status.ResolverLoop, status.SocketBound, status.Offloaded, status.NotRelayed}
 
 // podsByReason counts the pods of findings, each once for a reason.
 func podsByReason(findings []status.Finding) map[string]int {

@@ -4,6 +4,7 @@ import (
 	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/counters"
+	"github.com/namegate/namegate/proxy/servername"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
@@ -27,6 +28,7 @@ type Facts struct {
 	Enforcer                    stats.Enforcer
 	Proxy                       counters.Stats
 	Upstreams                   []upstream.Status
+	Relay                       servername.Stats
 	Denied                      Denied
 	Audit                       *Audit // nil without an audit log
 }

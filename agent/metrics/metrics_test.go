@@ -23,6 +23,7 @@ import (
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/counters"
+	"github.com/namegate/namegate/proxy/servername"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
@@ -100,6 +101,9 @@ func TestMetrics(t *testing.T) {
 			AddressesGranted: 49, AddressesBlocked: 50, AddressesOver: 51, RepliesLost: 52, Panics: 53, UseQueries: 61, AddressesRenewed: 62, AddressesKept: 63,
 		}, ShedZone: 15, UpstreamQueries: 22, UpstreamFailures: 23, UpstreamTCP: 43, WrongReplies: 44, InFlight: 54, Connections: 55, CacheEntries: 56, CacheBytes: 57}},
 	}
+	f.Relay = servername.Stats{Connections: 67, Hellos: 68, Checked: 69, Unread: 70, DialFailures: 71, Misdirected: 72, Denied: map[servername.Reason]uint64{
+		servername.ReasonPolicy: 73, servername.ReasonServerName: 74, servername.ReasonLimit: 75, servername.ReasonRevoked: 76, servername.ReasonShutdown: 77,
+	}}
 	f.Proxy.Types[0] = counters.TypeVerdicts{Type: "A", Allowed: 4, Unmatched: 5, Refused: 6, Blocked: 7, Failed: 8, Denied: 60, Renewed: 64}
 	f.Proxy.Types[1] = counters.TypeVerdicts{Type: "MX", Failed: 58}
 	for i := 2; i < len(f.Proxy.Types); i++ {
@@ -132,7 +136,7 @@ type typeVerdicts = [len(counters.Stats{}.Types)]counters.TypeVerdicts
 
 // quietFacts are an agent's at its start; busyFacts have every value set.
 func quietFacts(t *testing.T) Facts {
-	f := Facts{Version: "dev", Dataplane: stats.Dataplane{Name: "iptables", Variant: "nft"}, APIServerAway: ptr(true), BrokenFiles: ptr(0), Denied: Denied{Packets: ptr(uint64(0)), Flows: denial.New(denial.Options{}).Totals()}, Audit: &Audit{}, Upstreams: []upstream.Status{{Zone: "."}}}
+	f := Facts{Version: "dev", Dataplane: stats.Dataplane{Name: "iptables", Variant: "nft"}, APIServerAway: ptr(true), BrokenFiles: ptr(0), Relay: servername.New(servername.Options{}).Stats(), Denied: Denied{Packets: ptr(uint64(0)), Flows: denial.New(denial.Options{}).Totals()}, Audit: &Audit{}, Upstreams: []upstream.Status{{Zone: "."}}}
 	f.Proxy.Types = proxyTypes(t)
 	return f
 }
@@ -157,6 +161,11 @@ func busyFacts(t *testing.T) Facts {
 	raise(reflect.ValueOf(&f.Proxy).Elem())
 	for i, of := range proxyTypes(t) {
 		f.Proxy.Types[i].Type = of.Type
+	}
+	f.Relay = servername.New(servername.Options{}).Stats()
+	raise(reflect.ValueOf(&f.Relay).Elem())
+	for reason := range f.Relay.Denied {
+		f.Relay.Denied[reason] = 1
 	}
 	f.Proxy.Queries = 2 // more than over TCP
 	return f

@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/counters"
+	"github.com/namegate/namegate/proxy/servername"
 )
 
 // proxy sends the proxy's totals.
@@ -43,6 +44,17 @@ func (e emitter) proxy(p counters.Stats) {
 	e.count("dns_faults_total", "Queries that ended in a fault of the proxy.", p.Panics)
 	e.gauge("dns_in_flight_queries", "Queries in flight.", float64(p.InFlight))
 	e.gauge("dns_tcp_connections", "TCP connections of clients.", float64(p.Connections))
+}
+
+func (e emitter) relay(r servername.Stats) {
+	e.gauge("servername_connections", "Open connections of rules that require the server name.", float64(r.Connections))
+	e.gauge("servername_waiting_connections", "Open connections of these rules whose ClientHello is not complete.", float64(r.Hellos))
+	e.counts("servername_connections_total", "Connections that the agent passed on, with a granted server name, or since another rule opens them without one.", "verdict", by{"checked": r.Checked, "unread": r.Unread})
+	for reason, n := range r.Denied {
+		e.count("servername_resets_total", "Connections that the agent reset.", n, "reason", string(reason))
+	}
+	e.count("servername_dial_failures_total", "Connections that their destination did not accept.", r.DialFailures)
+	e.count("servername_misdirected_total", "Connections to the agent itself, which were reset.", r.Misdirected)
 }
 
 func (e emitter) verdicts(p counters.Stats) {

@@ -62,7 +62,7 @@ type Total struct {
 	Direction string
 	Verdict   audit.FlowVerdict
 	Reason    audit.FlowReason
-	Tier      policy.Tier // of the rule with ReasonRule
+	Tier      policy.Tier // of the rule, policy.Namespace for none
 	Count     uint64
 }
 
@@ -205,16 +205,16 @@ func viewOf(snap *policy.Snapshot, p nflog.Packet) *policy.View {
 // the kernel are a moment ahead of the snapshot: with again, they are the same.
 func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort, again bool) {
 	view := viewOf(snap, p)
-	allowed, by := d.evaluate(snap, view, p, reached, false)
-	if allowed && view != nil && view.Node != nil && !again {
+	verdict, by := d.evaluate(snap, view, p, reached, false)
+	if verdict == policy.AllowFlow && view != nil && view.Node != nil && !again {
 		d.wait(pending{Packet: p, again: func(snap *policy.Snapshot) { d.denied(snap, p, reached, true) }})
 		return
 	}
-	if allowed {
+	if verdict == policy.AllowFlow {
 		by = nil // an entry is not known that the kernel has, or the reverse
 	}
 	d.count(snap, p, reached, audit.Denied, by)
-	if would, by := d.evaluate(snap, view, p, reached, true); would && !allowed {
+	if would, by := d.evaluate(snap, view, p, reached, true); would == policy.AllowFlow && verdict != policy.AllowFlow {
 		d.count(snap, p, reached, audit.WouldAllow, by)
 	}
 }
@@ -228,10 +228,10 @@ func (d *Denials) passed(snap *policy.Snapshot, packets []pending) {
 			continue
 		}
 		view := viewOf(snap, p.Packet)
-		if allowed, _ := d.evaluate(snap, view, p.Packet, p.reached, false); !allowed {
+		if verdict, _ := d.evaluate(snap, view, p.Packet, p.reached, false); verdict == policy.DenyFlow {
 			continue
 		}
-		if allowed, by := d.evaluate(snap, view, p.Packet, p.reached, true); !allowed {
+		if verdict, by := d.evaluate(snap, view, p.Packet, p.reached, true); verdict == policy.DenyFlow {
 			d.count(snap, p.Packet, p.reached, audit.WouldDeny, by)
 		}
 	}
@@ -278,11 +278,21 @@ func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, reached netip.
 		}
 	}
 	f.Names, f.Reason = d.explain(view, at, by)
-	if ofNode := view != nil && view.Node != nil; ofNode || by != nil && (by.Tier != policy.Namespace || by.Action == policy.Deny) {
+	if at.verdict == audit.Denied && policy.VerdictOf(false, by) == policy.CheckFlow {
+		f.Reason, f.Rule = audit.ReasonUnchecked, by
+	} else if ofNode := view != nil && view.Node != nil; ofNode || by != nil && (by.Tier != policy.Namespace || by.Action == policy.Deny) {
 		f.Reason, f.Rule = audit.ReasonRule, by // nil of the node: it is gone since
 	} else if at.verdict == audit.WouldAllow {
 		at.verdict = audit.Denied
 		_, f.Reason = d.explain(view, at, nil)
+	}
+	if f.Reason == audit.ReasonUnchecked && f.Rule == nil { // what is dialled is of the cluster
+		i := slices.IndexFunc(f.Names, func(n audit.FlowName) bool { return n.Match != nil && n.Match.ServerName })
+		if f.Verdict == audit.Denied && i >= 0 {
+			f.Rule = f.Names[i].Match.Rule
+		} else {
+			f.Reason = audit.ReasonBlocked
+		}
 	}
 	if f.Reason == audit.ReasonExpired && d.led(p, reached) {
 		f.Reason = audit.ReasonTranslated
@@ -335,6 +345,11 @@ func (d *Denials) Totals() []Total {
 	}
 	for v := audit.Denied; v <= audit.WouldAllow; v++ {
 		add(Total{Direction: audit.Ingress, Verdict: v, Reason: audit.ReasonRule, Tier: policy.Admin})
+	}
+	for _, r := range []audit.FlowReason{audit.ReasonServerName, audit.ReasonLimit, audit.ReasonUnchecked} {
+		for _, tier := range []policy.Tier{policy.Admin, policy.Namespace, policy.Baseline} {
+			add(Total{Direction: audit.Egress, Verdict: audit.Denied, Reason: r, Tier: tier})
+		}
 	}
 	add(Total{Direction: audit.Ingress, Verdict: audit.Denied, Reason: audit.ReasonIsolated})
 	add(Total{Direction: audit.Ingress, Verdict: audit.Denied, Reason: audit.ReasonRule, Tier: policy.Baseline})

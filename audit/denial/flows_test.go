@@ -74,7 +74,7 @@ func TestReasonFollowsTheSnapshot(t *testing.T) {
 		}
 		diff.Equal(t, want, total.Count, total)
 	}
-	diff.Equal(t, 3*(len(reasons)+3)+5, len(w.denials.Totals()), "totals")
+	diff.Equal(t, 3*(len(reasons)+3)+3*3+5, len(w.denials.Totals()), "totals")
 }
 
 // TestNoisyPodHasALimit: a port scan has a limited number of flows; connections beyond it

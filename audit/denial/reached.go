@@ -62,6 +62,6 @@ func (d *Denials) matters(snap *policy.Snapshot, p nflog.Packet) bool {
 	if v != nil && v.Ordered() {
 		return true
 	}
-	allowed, _ := d.evaluate(snap, v, p, netip.AddrPort{}, true)
-	return !allowed
+	verdict, _ := d.evaluate(snap, v, p, netip.AddrPort{}, true)
+	return verdict == policy.DenyFlow
 }

@@ -24,9 +24,9 @@ const dnsPort = 53
 
 // evaluate evaluates a connection that leads to reached, zero for unknown: by the enforcing
 // policies or, with would, as if the Audit policies enforced as well.
-func (d *Denials) evaluate(snap *policy.Snapshot, v *policy.View, p nflog.Packet, reached netip.AddrPort, would bool) (allowed bool, by *policy.Rule) {
+func (d *Denials) evaluate(snap *policy.Snapshot, v *policy.View, p nflog.Packet, reached netip.AddrPort, would bool) (verdict policy.Verdict, by *policy.Rule) {
 	if v == nil {
-		return true, nil
+		return policy.AllowFlow, nil
 	}
 	f := policy.Flow{Protocol: policy.Protocol(p.Protocol), Dialled: p.Destination, Reached: reached, Would: would}
 	dns := f.Dialled.Port() == dnsPort && (f.Protocol == policy.UDP || f.Protocol == policy.TCP)
@@ -36,7 +36,8 @@ func (d *Denials) evaluate(snap *policy.Snapshot, v *policy.View, p nflog.Packet
 		f.Out = interfaceName(p.Out)
 	}
 	d.enter(&f, v, p.Time)
-	return policy.Evaluate(v, snap, &f)
+	allowed, by := policy.Evaluate(v, snap, &f)
+	return policy.VerdictOf(allowed, by), by
 }
 
 // led tells whether a connection leads to where names do not count for it.
@@ -122,7 +123,7 @@ func names(seen []recent.Sighting, granted []policy.GrantInfo) []recent.Sighting
 // not allow the connection.
 func (d *Denials) matched(v *policy.View, at key, by *policy.Rule, seen []recent.Sighting) ([]audit.FlowName, audit.FlowReason) {
 	var out []audit.FlowName
-	covered, open, free := false, false, false
+	covered, open, free, inside := false, false, false, false
 	for i := range seen {
 		s := &seen[i]
 		n := audit.FlowName{Name: s.Name, Asked: s.Asked}
@@ -134,6 +135,7 @@ func (d *Denials) matched(v *policy.View, at key, by *policy.Rule, seen []recent
 		covered = covered || n.Match != nil
 		open = open || onPort
 		free = free || onPort && s.Blocked == ""
+		inside = inside || onPort && s.Blocked == audit.BlockedInside
 		out = append(out, n)
 	}
 	// Those that a match covers say more than others.
@@ -152,6 +154,8 @@ func (d *Denials) matched(v *policy.View, at key, by *policy.Rule, seen []recent
 		return out, audit.ReasonPorts
 	case free:
 		return out, audit.ReasonExpired
+	case inside:
+		return out, audit.ReasonUnchecked
 	case open:
 		return out, audit.ReasonBlocked
 	}
@@ -175,7 +179,7 @@ func cover(v *policy.View, at key, decides *policy.Rule, n fqdn.Name) (best *pol
 		if m.Rule == decides && decides != nil {
 			return m, decides.Action == policy.Accept
 		}
-		if allowed && by != nil && m.Ports.Contains(at.protocol, at.dialled.Port()) {
+		if by != nil && policy.VerdictOf(allowed, by) != policy.DenyFlow && m.Ports.Contains(at.protocol, at.dialled.Port()) {
 			return m, true
 		}
 		if best == nil {
@@ -193,4 +197,6 @@ type key struct {
 	protocol policy.Protocol
 	verdict  audit.FlowVerdict
 	owner    audit.Owner // of the node's socket
+	// serverName is claimed in a connection that the agent denied.
+	serverName string
 }

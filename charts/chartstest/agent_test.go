@@ -60,7 +60,7 @@ func TestRollout(t *testing.T) {
 		t.Errorf("update strategy %+v", u)
 	}
 	spec := ds.Spec.Template.Spec
-	if spec.PriorityClassName != "system-node-critical" || spec.DNSPolicy != corev1.DNSDefault || *spec.TerminationGracePeriodSeconds < 25 {
+	if spec.PriorityClassName != "system-node-critical" || spec.DNSPolicy != corev1.DNSDefault || *spec.TerminationGracePeriodSeconds != 45 {
 		t.Errorf("priority %s, DNS %s, %d s to end", spec.PriorityClassName, spec.DNSPolicy, *spec.TerminationGracePeriodSeconds)
 	}
 	diff.Error(t, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, spec.Tolerations, "tolerations")
@@ -69,6 +69,7 @@ func TestRollout(t *testing.T) {
 	}
 	ds, _ = render(t, everything).agent(t)
 	diff.Equal(t, "10%", ds.Spec.UpdateStrategy.RollingUpdate.MaxSurge.String(), "maxSurge")
+	diff.Equal(t, 15+120, *ds.Spec.Template.Spec.TerminationGracePeriodSeconds, "beyond the grace of connections")
 }
 
 // TestProbes: three probes by the agent's own program and its own socket, which

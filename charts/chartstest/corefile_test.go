@@ -98,6 +98,14 @@ func TestCorefile(t *testing.T) {
 			connections_per_pod 32
 			addresses 32
 		}
+		servernames {
+			port 8443
+			connections 2048
+			connections_per_pod 128
+			hellos 512
+			hellos_per_pod 32
+			grace 2m
+		}
 	}
 	corp.test partner.test {
 		forward . 192.0.2.54
@@ -218,13 +226,26 @@ func TestRestartOn(t *testing.T) {
 		"corefile: {hold: 3m}", "corefile: {dataplane: iptables}", "corefile: {mark: '0x80'}", "corefile: {failclosed: true}", "corefile: {audit: 'off'}",
 		"corefile: {bind: [169.254.25.10]}", "corefile: {intercept: [169.254.20.10]}", "corefile: {search: [corp.test]}",
 		"corefile: {forward: {to: [192.0.2.53]}}", "corefile: {forward: {to: ['192.0.2.53:5353', kube-dns.kube-system]}}", "corefile: {forward: {to: [other.kube-system]}}",
-		"corefile: {forward: {policy: sequential}}", "corefile: {limits: {queries: 1000}}", "corefile: {grantTimeout: 1s}",
+		"corefile: {forward: {policy: sequential}}", "corefile: {limits: {queries: 1000}}", "corefile: {serverNames: {hellos: 99}}", "corefile: {grantTimeout: 1s}",
 		"corefile: {zones: [{names: [corp.test], forward: {to: [192.0.2.53]}}]}", "cluster: {ranges: [10.0.0.0/8]}", "corefile: {extra: 'nat64 2001:db8:64::/96'}", "corefile: {extra: 'hold 3m'}",
 		"corefile: {forward: {to: ['[2001:db8::53]:5353', kube-dns.kube-system]}}", "corefile: {forward: {to: ['[2001:db8::53]']}}", "corefile: {forward: {to: ['2001:db8::53', '[2001:db8::54]:53']}}",
 		"corefile: {cache: {enabled: false}}", "corefile: {cache: {size: 64MiB}}", "corefile: {ttl: {minTTL: 5s}}", "corefile: {follow: false}", "corefile: {auditFilter: {sample: 10}}", "corefile: {auditFilter: {namespaces: [shop]}}", "corefile: {auditFilter: {verdicts: [denied]}}", "corefile: {forward: {healthCheck: 1s, maxConcurrent: 9, forceTCP: true}}",
 	} {
 		needs := config(t, text).NeedsRestart(start)
 		diff.Equal(t, len(needs) > 0, stamp(text) != before, text, "rolls the agents; a restart is needed for", needs)
+	}
+}
+
+// TestRestartOnFurtherLines: a block of `extra` counts with all its lines.
+func TestRestartOnFurtherLines(t *testing.T) {
+	of := func(hellos string) (string, []string) {
+		text := "corefile: {extra: \"servernames {\\n  hellos " + hellos + "\\n}\"}"
+		ds, _ := render(t, text).agent(t)
+		return ds.Spec.Template.Annotations["namegate.io/restart-on"], config(t, text).NeedsRestart(config(t, ""))
+	}
+	before, needs := of("99")
+	if after, _ := of("98"); before == after || len(needs) == 0 {
+		t.Errorf("a changed block rolls no agent; a restart is needed for %v", needs)
 	}
 }
 
@@ -255,6 +276,7 @@ func TestRestartOnText(t *testing.T) {
 		{with("audit {$AUDIT_FILE} {\n    size {$AUDIT_SIZE}\n    keep 3\n  }"), "keep 3", "keep 4"},
 		{with("audit {%AUDIT_FILE%} { # here\n    size {%AUDIT_SIZE%}\n    keep 3\n  }"), "keep 3", "keep 4"},
 		{with("audit /a.log"), "/a.log", "/b.log"},
+		{with("servernames {\n    # {\n    port 8443\n    hellos 99\n  }"), "99", "98"},
 		{with("audit /a.log {\n    sample 100\n    keep 3\n  }"), "keep 3", "keep 4"},
 		{with("audit stdout {\n    verdict denied\n  }"), "stdout", "/a.log"},
 	} {

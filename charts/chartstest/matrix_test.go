@@ -46,6 +46,7 @@ corefile:
   audit: /var/log/namegate/audit.log
   auditFilter: {verdicts: [denied, would-deny, failed], namespaces: [shop, kube-system], sample: 100}
   limits: {queries: 2048, queriesPerPod: 128, ratePerPod: 500, burstPerPod: 100, connections: 512, connectionsPerPod: 32, addresses: 32}
+  serverNames: {port: 8443, connections: 2048, connectionsPerPod: 128, hellos: 512, hellosPerPod: 32, grace: 2m}
 iptables: {variant: legacy}
 apiServer: {host: 192.0.2.1, port: 6443}
 metrics: {address: "2001:db8::1", port: 9000, pprof: true, service: {annotations: {a: b}}, serviceMonitor: {enabled: true, interval: 15s, labels: {release: monitoring}}}

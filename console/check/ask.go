@@ -28,7 +28,7 @@ type Answer struct {
 }
 
 // Allowed tells whether the pod may.
-func (a Answer) Allowed() bool { return a.Verdict == explain.Allowed }
+func (a Answer) Allowed() bool { return a.Verdict == explain.Allowed || a.Verdict == explain.Checked }
 
 // passes tells whether the connection passes today.
 func (a Answer) passes() bool { return a.Verdict != explain.Denied }

@@ -147,3 +147,32 @@ spec:
 		t.Errorf("a node has no search suffix of the cluster: %s", a)
 	}
 }
+
+// TestAskServerName: a rule that requires the server name answers with checked, which counts as allowed.
+func TestAskServerName(t *testing.T) {
+	m := manifests(t, `apiVersion: namegate.io/v1alpha1
+kind: FQDNNetworkPolicy
+metadata: {name: p, namespace: shop}
+spec:
+  podSelector: {}
+  egress:
+  - matches: [{name: www.example.org}, {name: web.shop.svc.cluster.local}]
+    ports: [{protocol: TCP, port: 443}]
+    serverName: Require
+`)
+	pod, err := PodWith("shop", "app=cart")
+	fatal.If(t, err)
+	const at = `"NAME" of shop/p (spec.egress[0].matches[N]) at stdin:7 covers `
+	for to, want := range map[string]string{
+		"www.example.org:443": "checked: " + strings.NewReplacer("NAME", "www.example.org", "N", "0").Replace(at) +
+			"the name on tcp/443; its addresses are opened when the pod asks for it; checked: the connection must begin with the TLS server name www.example.org",
+		"web.shop.svc.cluster.local:443": "denied: " + strings.NewReplacer("NAME", "web.shop.svc.cluster.local", "N", "1").Replace(at) +
+			"web.shop.svc.cluster.local, but requires the server name: such a rule opens no address of the cluster",
+	} {
+		q, err := explain.ParseTarget(to)
+		fatal.If(t, err)
+		a := m.Ask(pod, q, inCluster)
+		diff.Error(t, want, string(a.Verdict)+": "+a.Reason, to)
+		diff.Error(t, a.Verdict == explain.Denied, !a.Allowed(), to)
+	}
+}

@@ -20,7 +20,7 @@ func TestClusterPolicies(t *testing.T) {
 			`stdin:7: error: clusterpolicy p: spec.subject.namespaces: "in" is not a valid label selector operator; the policy selects nothing until this is fixed, which leaves open what these rules close: spec.egress[0] (Deny)`,
 		},
 		head + "---\n" + head:                               {"stdin:11: error: clusterpolicy p: metadata.name: a policy of that name is in stdin:3; remove or rename one of them"},
-		head + "  egress:\n  - {action: Deny, match: []}\n": {`stdin:9: error: clusterpolicy p: spec.egress[0].match: there is no field "match" here; write one of action, matches, name, networks, ports`},
+		head + "  egress:\n  - {action: Deny, match: []}\n": {`stdin:9: error: clusterpolicy p: spec.egress[0].match: there is no field "match" here; write one of action, matches, name, networks, ports, serverName`},
 	} {
 		if d := cmp.Diff(want, lint(t, text), cmpopts.EquateEmpty()); d != "" {
 			t.Errorf("%s\n%s", text, d)

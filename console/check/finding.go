@@ -66,6 +66,10 @@ const (
 	Unresolved = "Unresolved"
 	// SharedAddress: by the log, an address of the name is one of other names too.
 	SharedAddress = "SharedAddress"
+	// ServerNameIgnored: a rule requires the server name, and another opens the same without.
+	ServerNameIgnored = "ServerNameIgnored"
+	// ServerNameInCluster: a rule requires the server name of what is in the cluster, where it opens nothing.
+	ServerNameInCluster = "ServerNameInCluster"
 	// LogSilent: the log has no answers for the policy's pods or nodes.
 	LogSilent = "LogSilent"
 	// LogTooLong: not all of the log was compared.

@@ -64,6 +64,7 @@ func (m *Manifests) Lint(o Options) []Finding {
 	l.ties()
 	l.externalIPs()
 	l.permissive()
+	l.serverNames()
 	l.together()
 	m.byLog = nil
 	findings := l.findings

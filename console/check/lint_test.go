@@ -57,7 +57,7 @@ func TestBoundsOfManyPolicies(t *testing.T) {
 		}
 	}
 	want := []string{"stdin:320: error: policy shop/p8: spec.egress[0]: this rule and 31 more of the policy open nothing for pod shop/with the labels of p0: " +
-		"the policies that select it open more than 256 different sets of ports together; give rules the same ports, or a range for several"}
+		"the policies that select it open more than 256 different sets of ports together; give rules the same ports, or a range for several; each rule with serverName: Require counts as one"}
 	diff.Error(t, want, lint(t, text.String()))
 }
 

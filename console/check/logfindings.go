@@ -71,7 +71,7 @@ func (l *Log) findings() (findings []Finding, unchecked []Unchecked) {
 		case !a.resolved:
 			findings = append(findings, a.finding(Unresolved, fmt.Sprintf("was queried %s, and no answer had an address (%s) in %s; correct the name, or remove it", times(a.queries), a.rcode, l.extent())))
 		}
-		if o := shared[a]; o != nil {
+		if o := shared[a]; o != nil && !a.serverName {
 			findings = append(findings, a.finding(SharedAddress, o.message(a)))
 		}
 	}
@@ -215,11 +215,15 @@ func (o *overlap) message(a *acceptance) string {
 	if a.ports != policy.AnyPort {
 		ports = "on " + string(a.ports)
 	}
+	remedy := ""
+	if a.of.own != nil || a.of.ours != nil {
+		remedy = ", or write serverName: Require in the rule if the connections begin with TLS"
+	}
 	where := fmt.Sprintf("address %s of %s", o.first, o.name)
 	if o.addresses > 1 {
 		where = fmt.Sprintf("%d addresses, such as %s of %s,", o.addresses, o.first, o.name)
 	}
-	return fmt.Sprintf("%s also answered for %s, which %s: an open address is open for each of its names, %s; if that is too much, use a name with addresses of its own", where, some(names, o.more), by, ports)
+	return fmt.Sprintf("%s also answered for %s, which %s: an open address is open for each of its names, %s; if that is too much, use a name with addresses of its own%s", where, some(names, o.more), by, ports, remedy)
 }
 
 // unaccepted returns the names of an address that no policy of a match's scope accepts. Cluster

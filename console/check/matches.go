@@ -201,7 +201,7 @@ func duplicate(all []written, i int) string {
 }
 
 func (w *written) covers(o *written) bool {
-	return covers(w.pattern, o.pattern) && coversPorts(w.ports, o.ports)
+	return w.serverName == o.serverName && covers(w.pattern, o.pattern) && coversPorts(w.ports, o.ports)
 }
 
 // duplicatePorts says of each port which other port of the rule makes it needless.

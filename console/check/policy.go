@@ -43,6 +43,8 @@ type written struct {
 	pattern fqdn.Pattern
 	action  v1alpha1.Action
 	ports   policy.PortSet // of its rule; "" if that cannot work
+	// serverName: the rule requires it.
+	serverName bool
 }
 
 // newPolicy reads the policy of an object, nil if it is none.
@@ -70,7 +72,7 @@ func newPolicy(at place, o *manifest.Object) *Policy {
 		p := &Policy{Policy: cnp.Read(o.ClusterNetworkPolicy), place: at, standard: o.ClusterNetworkPolicy}
 		for _, r := range p.Rules {
 			for _, match := range r.Matches {
-				p.matches = append(p.matches, written{match.Path, match.Path, match.Pattern.String(), match.Pattern, v1alpha1.Action(r.Action.String()), r.Ports})
+				p.matches = append(p.matches, written{match.Path, match.Path, match.Pattern.String(), match.Pattern, v1alpha1.Action(r.Action.String()), r.Ports, false})
 			}
 		}
 		return p
@@ -83,16 +85,16 @@ func newPolicy(at place, o *manifest.Object) *Policy {
 // written adds the matches of a rule.
 func (p *Policy) written(rule int, action v1alpha1.Action, matches []v1alpha1.Match) {
 	at := fmt.Sprintf("spec.egress[%d]", rule)
-	ports := policy.PortSet("")
+	ports, serverName := policy.PortSet(""), false
 	if i := slices.IndexFunc(p.Rules, func(r ordered.Rule) bool { return r.Path == at && len(r.Matches) > 0 }); i >= 0 {
-		ports = p.Rules[i].Ports
+		ports, serverName = p.Rules[i].Ports, p.Rules[i].ServerName
 	}
 	for i, from := range matches {
 		pattern, ok := said.Match("", &from)
 		if !ok {
 			continue
 		}
-		w := written{path: fmt.Sprintf("%s.matches[%d]", at, i), pattern: pattern, action: action, ports: ports}
+		w := written{path: fmt.Sprintf("%s.matches[%d]", at, i), pattern: pattern, action: action, ports: ports, serverName: serverName}
 		if from.Name != nil {
 			w.field, w.raw = w.path+".name", *from.Name
 		} else {

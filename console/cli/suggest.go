@@ -80,6 +80,7 @@ which many namespaces need, with --nodes one for what nodes themselves dialled.`
 	fl.BoolVar(&s.o.Deep, "deep", false, "with --fold: write **.DOMAIN for names at any depth below a registrable domain")
 	fl.StringVar(&s.unused, "unused", "", "also allow names that were asked for and never dialled, on these ports, such as tcp/443 or any")
 	fl.BoolVar(&s.o.EveryProtocol, "every-protocol", false, "allow ICMP and the like by rules that open every protocol and port of the name")
+	fl.BoolVar(&s.o.ServerNames, "server-names", false, "write serverName: Require for names outside the cluster that were dialled on TCP 443 alone")
 	s.one.add(cmd)
 	fl.StringVarP(&s.output, "output", "o", "yaml", "yaml, or json for one List")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))

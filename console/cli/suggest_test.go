@@ -14,6 +14,8 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/policy/netpolicyfor"
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -271,7 +273,7 @@ func TestSuggestCluster(t *testing.T) {
 		{"a subject that is none", "", []string{"-", "--subject", "none"}, 2, "", "write --subject seen or --subject all"},
 		{"no namespaces", "", []string{"-", "--min-namespaces", "0"}, 2, "", "--min-namespaces 0; write 1 or more"},
 		{"one namespace", "", []string{"-", "-n", "shop"}, 2, "", "--cluster is about many namespaces"},
-		{"folded", "", []string{"-", "--fold", "3"}, 2, "", "--fold, --unused and --every-protocol are for policies of namespaces"},
+		{"folded", "", []string{"-", "--fold", "3"}, 2, "", "--fold, --unused, --every-protocol and --server-names are for policies of namespaces"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, out, errs := called(t, c.stdin, append([]string{"suggest", "--cluster"}, c.args...)...)
@@ -310,4 +312,9 @@ func TestSuggestClusterAsksAgents(t *testing.T) {
 		t.Errorf("%d %s", code, errs)
 	}
 	diff.Error(t, []string{console.AuditPath + "?cluster=1", console.AuditPath}, asked)
+}
+
+// TestRelayPort: the NetworkPolicies that commands write for another engine have the default port of the Corefile.
+func TestRelayPort(t *testing.T) {
+	diff.Error(t, uint16(corefile.Default().ServerNames.Port), netpolicyfor.Endpoint().RelayPort)
 }

@@ -60,8 +60,8 @@ func (f *ofCluster) prepare(s *suggesting) error {
 		return fmt.Errorf("--min-namespaces %d; write 1 or more", f.least)
 	case s.pod != "" || s.ask.reach.namespace != "":
 		return fmt.Errorf("%s is about %s; leave --pod and --namespace out", flag, about)
-	case s.o.Fold > 0 || s.unused != "" || s.o.EveryProtocol:
-		return fmt.Errorf("--fold, --unused and --every-protocol are for policies of namespaces; leave them out, or %s", flag)
+	case s.o.Fold > 0 || s.unused != "" || s.o.EveryProtocol || s.o.ServerNames:
+		return fmt.Errorf("--fold, --unused, --every-protocol and --server-names are for policies of namespaces; leave them out, or %s", flag)
 	}
 	s.ask.reach.all = s.ask.reach.kube
 	return nil

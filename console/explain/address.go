@@ -34,7 +34,7 @@ func (in *inquiry) address() {
 		return
 	}
 	names := in.seen(a)
-	open := in.open(func(_ fqdn.Name, addr string) bool { return addr == a.String() })
+	open, checked := in.open(func(_ fqdn.Name, addr string) bool { return addr == a.String() })
 	r := in.reached(a)
 	var asked []*policy.Match
 	for _, n := range names {
@@ -53,6 +53,8 @@ func (in *inquiry) address() {
 		in.settle(Allowed, "the pod asked for %s, and the address is open on %s until %s", open[0].Name, open[0].Ports, open[0].until())
 	case r.all():
 		in.permitted(what, r)
+	case len(checked) > 0:
+		in.checked("the address is open", checked)
 	case in.f.Unresolved:
 		in.notReached(what, a, r)
 	case in.ledOn(a):
@@ -141,17 +143,17 @@ func (in *inquiry) byNames(names []alias) {
 			}
 		}
 		switch {
+		case len(s.covers) > 0 && s.covers[0].ServerName && (in.insideCluster() || n.Blocked == audit.BlockedInside):
+			is(2, func() { in.opensNothing(s.covers[0], n.name) })
 		case len(s.covers) > 0 && n.Blocked != "":
 			is(2, func() { in.blocked(n.name, s.covers[0], []Seen{n.Seen}) })
 		case len(s.covers) > 0 && n.own:
 			is(0, func() {
-				in.settle(OnceAsked, "%s covers %s, whose address this is, on %s; it is opened when the pod asks for the name", in.quoted(s.covers[0]), n.Name, s.covers[0].Ports)
-				in.again(n.name)
+				in.onceAsked(s.covers[0], n.name, "%s covers %s, whose address this is, on %s; it is opened when the pod asks for the name", in.quoted(s.covers[0]), n.Name, s.covers[0].Ports)
 			})
 		case len(s.covers) > 0:
 			is(1, func() {
-				in.settle(OnceAsked, "%s covers %s, whose address this is; this pod never asked for it, and what other pods ask opens nothing for it", in.quoted(s.covers[0]), n.Name)
-				in.again(n.name)
+				in.onceAsked(s.covers[0], n.name, "%s covers %s, whose address this is; this pod never asked for it, and what other pods ask opens nothing for it", in.quoted(s.covers[0]), n.Name)
 			})
 		case len(s.short) > 0:
 			is(3, func() { in.short(n.name, s.short) })

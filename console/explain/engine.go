@@ -17,7 +17,7 @@ import (
 // policies of the pod allow. Where Namegate is the engine there is no other one, unless one drops queries.
 func (in *inquiry) engine() {
 	e, v := in.f.Engine, in.f.View
-	if e == nil || v == nil || !v.InForce() || v.Standalone && !e.Drops || in.said.Verdict != Allowed && in.said.Verdict != OnceAsked {
+	if e == nil || v == nil || !v.InForce() || v.Standalone && !e.Drops || in.said.Verdict != Allowed && in.said.Verdict != OnceAsked && in.said.Verdict != Checked {
 		return
 	}
 	if in.to.Addr.IsValid() && len(in.said.Open) == 0 {

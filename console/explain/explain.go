@@ -209,7 +209,7 @@ func (in *inquiry) stand(n fqdn.Name) (s standing) {
 			continue
 		}
 		in.said.Matches = append(in.said.Matches, Match{
-			Name: n.String(), Policy: m.Policy, Path: m.Path, Match: m.Pattern.String(), Ports: string(m.Ports), Audit: m.Audit, OnPort: on[m.Rule], At: strings.TrimPrefix(in.place(m.Rule, m.Path), " at "),
+			Name: n.String(), Policy: m.Policy, Path: m.Path, Match: m.Pattern.String(), Ports: string(m.Ports), Audit: m.Audit, ServerName: ServerNameOf(m.ServerName), OnPort: on[m.Rule], At: strings.TrimPrefix(in.place(m.Rule, m.Path), " at "),
 		})
 	}
 	return s
@@ -227,34 +227,43 @@ func (in *inquiry) decisive(matches []*policy.Match, would bool) (own []*policy.
 	}
 	allowed, by := policy.EvaluateAny(in.f.View, in.f.Snapshot, f)
 	for _, m := range matches {
-		if allowed && by != nil && on[m.Rule] && m.Rule.Tier == by.Tier && (m.Rule == by || by.Tier == policy.Namespace) {
+		decides := by != nil && policy.VerdictOf(allowed, by) != policy.DenyFlow && m.Rule.Tier == by.Tier && (m.Rule == by || by.Tier == policy.Namespace)
+		if decides && on[m.Rule] && m.ServerName == by.ServerName {
 			own = append(own, m)
 		}
 	}
 	return own, on
 }
 
-// open lists the grants that are chosen, and returns those that are for the port.
-func (in *inquiry) open(choose func(fqdn.Name, string) bool) (now []Grant) {
+// open lists the grants that are chosen, and returns those that are for the port, apart those of rules that
+// require the server name.
+func (in *inquiry) open(choose func(fqdn.Name, string) bool) (now, checked []Grant) {
 	for i, o := range slices.Concat(in.f.Open, in.f.Ended) {
 		if !choose(o.Name, o.Addr.String()) {
 			continue
 		}
 		g := Grant{
 			Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, Held: o.Held, By: By(o.By, in.f.View, in.seesCluster),
-			Ended: i >= len(in.f.Open) || !o.Until.After(in.f.Now),
+			ServerName: ServerNameOf(o.Rule.ServerName()), Ended: i >= len(in.f.Open) || !o.Until.After(in.f.Now),
 		}
 		f := in.blank(o.Addr)
 		in.enter(&f, &o)
 		in.said.Open = append(in.said.Open, g)
 		byName := func(s policy.Step) bool { return s.Asked && s.Rule.Peer.Kind == policy.PeerNames }
-		if allowed, _ := policy.EvaluateAny(in.f.View, in.f.Snapshot, f); !g.Ended && allowed && !in.ledOn(o.Addr) && slices.ContainsFunc(policy.Steps(in.f.View, in.f.Snapshot, &f), byName) {
+		if g.Ended || in.ledOn(o.Addr) || !slices.ContainsFunc(policy.Steps(in.f.View, in.f.Snapshot, &f), byName) {
+			continue
+		}
+		switch policy.VerdictOf(policy.EvaluateAny(in.f.View, in.f.Snapshot, f)) {
+		case policy.AllowFlow:
 			now = append(now, g)
+		case policy.CheckFlow:
+			checked = append(checked, g)
 		}
 	}
 	slices.SortStableFunc(in.said.Open, func(a, b Grant) int { return b.Until.Compare(a.Until) })
 	slices.SortStableFunc(now, func(a, b Grant) int { return b.Until.Compare(a.Until) })
-	return now
+	slices.SortStableFunc(checked, func(a, b Grant) int { return b.Until.Compare(a.Until) })
+	return now, checked
 }
 
 // quoted names a match in a sentence.

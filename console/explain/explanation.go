@@ -18,6 +18,8 @@ const (
 	// OnceAsked: the policies allow it, and it is admitted when the pod has asked for
 	// the name.
 	OnceAsked Verdict = "allowed-once-asked"
+	// Checked: a connection is admitted if it begins with a TLS server name that the reason names.
+	Checked Verdict = "checked"
 	// Denied: a connection is denied.
 	Denied Verdict = "denied"
 	// WouldDeny: it passes, since only Audit policies select the pod.
@@ -120,9 +122,11 @@ type Rule struct {
 	From    string `json:"from,omitempty"`    // of a rule for ingress, in place of To
 	Address string `json:"address,omitempty"` // what is reached, or the source
 	Ports   string `json:"ports"`
-	Broken  bool   `json:"broken,omitempty"` // a part of it cannot be read: it denies everything
-	Closed  bool   `json:"closed,omitempty"` // the pod has no room for its addresses: it denies every destination
-	OnPort  bool   `json:"onPort"`
+	// ServerName is Require of a rule that requires the TLS server name.
+	ServerName string `json:"serverName,omitempty"`
+	Broken     bool   `json:"broken,omitempty"` // a part of it cannot be read: it denies everything
+	Closed     bool   `json:"closed,omitempty"` // the pod has no room for its addresses: it denies every destination
+	OnPort     bool   `json:"onPort"`
 	// Decides tells whether it is the first that matches.
 	Decides bool `json:"decides,omitempty"`
 
@@ -148,6 +152,7 @@ func (r Rule) String() string {
 	if len(r.Interfaces) > 0 {
 		text += ", by " + strings.Join(r.Interfaces, ", ")
 	}
+	text += Requires(r.ServerName)
 	if r.Broken {
 		text += ", broken"
 	}
@@ -171,6 +176,8 @@ type Match struct {
 	Match  string `json:"match"`
 	Ports  string `json:"ports"`
 	Audit  bool   `json:"audit,omitempty"`
+	// ServerName is Require of a rule that requires the TLS server name.
+	ServerName string `json:"serverName,omitempty"`
 	// OnPort tells whether the ports hold what was asked for.
 	OnPort bool   `json:"onPort"`
 	At     string `json:"at,omitempty"` // "file:line" of a manifest
@@ -195,7 +202,9 @@ type Grant struct {
 	Until   time.Time `json:"until"`
 	Held    time.Time `json:"held,omitzero"` // of the last answer with the address, where only its use keeps it open since
 	By      string    `json:"by,omitempty"`
-	Ended   bool      `json:"ended,omitempty"`
+	// ServerName is Require of a grant by a rule that requires the TLS server name.
+	ServerName string `json:"serverName,omitempty"`
+	Ended      bool   `json:"ended,omitempty"`
 }
 
 // Flow is alike connections that were denied, or would have been.
@@ -208,7 +217,9 @@ type Flow struct {
 	Port     uint16    `json:"port,omitempty"`
 	Names    []string  `json:"names,omitempty"`
 	Reason   string    `json:"reason"`
-	// By is the rule of a cluster policy that decided, as far as the caller may read it.
+	// ServerName is what the client claimed in a connection that the agent checked.
+	ServerName string `json:"serverName,omitempty"`
+	// By is the rule that decided, or that requires the server name, as far as the caller may read it.
 	By    string `json:"by,omitempty"`
 	Count uint64 `json:"count"`
 }

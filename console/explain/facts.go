@@ -97,7 +97,7 @@ type Facts struct {
 // Engine is what the NetworkPolicy for another engine is made of.
 type Engine struct {
 	Drops           bool // it drops the pod's queries
-	Endpoint        []netip.Prefix
+	Endpoint        netpolicyfor.Serving
 	Services        netpolicyfor.Services
 	ClusterPolicies []*v1alpha1.ClusterFQDNNetworkPolicy
 	Labels          map[string]string // of the pod's namespace

@@ -20,7 +20,7 @@ func (in *inquiry) name() {
 	}
 	n := in.to.Name
 	s := in.stand(n)
-	open := in.open(func(name fqdn.Name, _ string) bool { return in.counts(name) })
+	open, checked := in.open(func(name fqdn.Name, _ string) bool { return in.counts(name) })
 	in.led()
 	in.limits(&s.Decision)
 	in.resolvers()
@@ -36,15 +36,18 @@ func (in *inquiry) name() {
 		in.overruled(n.String(), over)
 	case len(open) > 0:
 		in.settle(Allowed, "the pod asked for the name, and %s open on %s until %s", addresses(len(open)), open[0].Ports, open[0].until())
+	case len(checked) > 0 && !r.all():
+		in.checked(fmt.Sprintf("the pod asked for the name, and %s open", addresses(len(checked))), checked)
 	case s.Limit != policy.NoLimit:
 		in.settle(Denied, "%s", limited(&s.Decision))
 	case len(s.covers) > 0 && len(blocked) > 0:
 		in.blocked(n, s.covers[0], blocked)
 	case r.all() && s.Reply == policy.Resolve:
 		in.permitted(in.leadsTo(n), r)
+	case len(s.covers) > 0 && s.covers[0].ServerName && in.inCluster(n):
+		in.opensNothing(s.covers[0], n)
 	case len(s.covers) > 0:
-		in.settle(OnceAsked, "%s covers the name on %s; its addresses are opened when the pod asks for it", in.quoted(s.covers[0]), s.covers[0].Ports)
-		in.again(n)
+		in.onceAsked(s.covers[0], n, "%s covers the name on %s; its addresses are opened when the pod asks for it", in.quoted(s.covers[0]), s.covers[0].Ports)
 	case len(s.short) > 0:
 		in.short(n, s.short)
 	case len(s.audit) > 0:
@@ -96,7 +99,9 @@ func (in *inquiry) namedReach(n fqdn.Name) (r reach) {
 		if in.ordered() {
 			in.order(in.listed(&e), policy.Steps(in.f.View, in.f.Snapshot, &e.Flow), by)
 		}
-		r.deniedBy = by
+		if policy.VerdictOf(false, by) == policy.DenyFlow {
+			r.deniedBy = by
+		}
 	}
 	return r
 }
@@ -250,7 +255,7 @@ func gets(u policy.Unmatched, field string) string {
 func (in *inquiry) nearMisses(n fqdn.Name) {
 	const most = 3
 	said := map[string]bool{}
-	for _, r := range in.f.View.Rules.Namespace {
+	for _, r := range slices.Concat(in.f.View.Rules.Namespace, in.f.View.Rules.NamespaceChecked) {
 		for _, m := range r.Matches {
 			if why := nearMiss(m.Pattern.String(), n); why != "" && !said[why] && len(said) < most {
 				said[why] = true

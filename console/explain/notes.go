@@ -27,7 +27,7 @@ func (in *inquiry) flows() {
 		}
 		row := Flow{
 			Time: f.Time, Last: f.Last, Verdict: f.Verdict.String(), Protocol: protocolWord(f.Protocol),
-			Address: f.Dialled.Addr().String(), Port: f.Dialled.Port(), Reason: string(f.Reason), Count: f.Count,
+			Address: f.Dialled.Addr().String(), Port: f.Dialled.Port(), Reason: string(f.Reason), ServerName: f.ServerName, Count: f.Count,
 		}
 		if f.Rule != nil {
 			row.By = in.ruleText(f.Rule)

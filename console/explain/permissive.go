@@ -29,7 +29,7 @@ func Permissive(v *policy.View, in *policy.Snapshot) *policy.Rule {
 	if v == nil || len(v.NetworkPolicies) == 0 {
 		return nil
 	}
-	for _, r := range v.Rules.Namespace {
+	for _, r := range slices.Concat(v.Rules.Namespace, v.Rules.NamespaceChecked) {
 		if r.Peer.Kind != policy.PeerNames || r.Audit && v.InForce() {
 			continue
 		}

@@ -80,6 +80,12 @@ func (d draw) policy(i int) *v1alpha1.FQDNNetworkPolicy {
 		for range d.IntN(3) {
 			r.Ports = append(r.Ports, d.port())
 		}
+		if len(r.Ports) > 0 && d.IntN(3) == 0 {
+			r.ServerName = v1alpha1.ServerNameRequire
+			for i := range r.Ports {
+				r.Ports[i].Protocol = new(v1alpha1.ProtocolTCP)
+			}
+		}
 		p.Spec.Egress = append(p.Spec.Egress, r)
 	}
 	return p

@@ -56,6 +56,10 @@ func (in *inquiry) flow(a netip.Addr) policy.Flow {
 
 // enter adds the entry of a grant: its matches tell whether it is of a cluster policy.
 func (in *inquiry) enter(f *policy.Flow, g *policy.GrantInfo) {
+	if g.Rule != "" {
+		f.EnterGrant(in.f.View, g)
+		return
+	}
 	by := strings.Split(g.By, ",")
 	for r := range in.f.View.Rules.Cluster() {
 		if i := slices.IndexFunc(r.Matches, func(m *policy.Match) bool { return slices.Contains(by, m.By()) }); i >= 0 {
@@ -120,7 +124,7 @@ func (in *inquiry) judge(ends ...end) (r reach) {
 		switch {
 		case allowed && r.passed == 0:
 			r.passed, r.by = 1, by
-		case !allowed && r.deniedBy == nil:
+		case !allowed && r.deniedBy == nil && policy.VerdictOf(false, by) == policy.DenyFlow:
 			r.deniedBy = by
 		}
 	}

@@ -46,7 +46,7 @@ func (in *inquiry) order(e listed, steps []policy.Step, by *policy.Rule) {
 	for _, s := range asked(steps, e.known) {
 		r := s.Rule
 		row := Rule{
-			Tier: r.Tier.String(), Action: r.Action.String(), Policy: r.Policy, Path: r.Path, Name: r.Name, To: peerText(r.Peer), Ports: string(s.Ports), Broken: r.Broken, Closed: r.Closed, OnPort: s.Asked, Decides: r == by, rule: r,
+			Tier: r.Tier.String(), Action: r.Action.String(), Policy: r.Policy, Path: r.Path, Name: r.Name, To: peerText(r.Peer), Ports: string(s.Ports), ServerName: ServerNameOf(r.ServerName), Broken: r.Broken, Closed: r.Closed, OnPort: s.Asked, Decides: r == by, rule: r,
 		}
 		if in.ofNode() {
 			row.Traffic = r.Traffic.String()

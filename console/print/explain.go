@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
 )
@@ -40,6 +41,7 @@ func (p *Printer) Explained(e *explain.Explanation) error {
 // verdictWords are the verdicts for people.
 var verdictWords = map[explain.Verdict]string{
 	explain.OnceAsked: "allowed once the pod asks for the name",
+	explain.Checked:   "allowed with the right server name",
 	explain.WouldDeny: "passes, and would be denied",
 	explain.Unknown:   "not known here",
 	explain.Elsewhere: "not known here",
@@ -107,7 +109,7 @@ func (p *Printer) evidence(e *explain.Explanation, say func(name, format string,
 		if g.Ended {
 			state = "ended " + ago(p.Now().Sub(g.Until))
 		}
-		say("opened", "%s for %s on %s, %s", g.Address, g.Name, g.Ports, state)
+		say("opened", "%s for %s on %s%s, %s", g.Address, g.Name, g.Ports, explain.Requires(g.ServerName), state)
 	}
 	for _, s := range e.Names {
 		by, blocked := "", ""
@@ -127,7 +129,14 @@ func (p *Printer) evidence(e *explain.Explanation, say func(name, format string,
 		if len(f.Names) > 0 {
 			names = " (" + strings.Join(f.Names, ", ") + ")"
 		}
-		say(f.Verdict+" lately", "%d × %s %s%s, %s: %s", f.Count, f.Protocol, hostPort(f.Address, f.Port), names, ago(p.Now().Sub(f.Last)), cmp.Or(f.By, f.Reason))
+		if f.ServerName != "" {
+			names += fmt.Sprintf(" for %q", f.ServerName)
+		}
+		why := cmp.Or(f.By, f.Reason)
+		if f.Reason != string(audit.ReasonRule) && f.By != "" {
+			why = f.Reason + " by " + f.By
+		}
+		say(f.Verdict+" lately", "%d × %s %s%s, %s: %s", f.Count, f.Protocol, hostPort(f.Address, f.Port), names, ago(p.Now().Sub(f.Last)), why)
 	}
 }
 
@@ -141,9 +150,9 @@ func (p *Printer) rules(e *explain.Explanation, say func(name, format string, ar
 		return
 	}
 	for _, m := range e.Matches {
-		kind := ""
+		kind := explain.Requires(m.ServerName)
 		if m.Audit {
-			kind = ", Audit"
+			kind += ", Audit"
 		}
 		if !m.OnPort {
 			kind += ", not on this port"

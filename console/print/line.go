@@ -169,8 +169,13 @@ func flowWords(l *audit.Line) string {
 		words = append(words, console.Listed(names, 3))
 	}
 	words = append(words, cmp.Or(reasonWords[l.Reason], "- "+string(l.Reason)))
+	if l.ServerName != "" {
+		words = append(words, fmt.Sprintf("(but %q)", l.ServerName))
+	}
 	switch {
 	case l.Tier == "":
+	case l.Reason == audit.ReasonServerName, l.Reason == audit.ReasonLimit, l.Reason == audit.ReasonUnchecked:
+		words = append(words, strings.TrimSpace("- by "+l.Policy+" "+l.Rule))
 	case l.Policy == explain.Hidden(l.Tier):
 		words = append(words[:len(words)-1], "- by "+l.Policy)
 	case l.Host != nil:
@@ -192,6 +197,9 @@ func flowWords(l *audit.Line) string {
 // reasonWords are the reasons of flows for people.
 var reasonWords = map[audit.FlowReason]string{
 	audit.ReasonRule:       "- by a rule of a cluster policy",
+	audit.ReasonServerName: "- it names no server that the rule allows",
+	audit.ReasonLimit:      "- the agent checks too many connections",
+	audit.ReasonUnchecked:  "- no agent checked its server name",
 	audit.ReasonPorts:      "- allowed on other ports",
 	audit.ReasonTranslated: "- a Service leads the address elsewhere, where names do not count",
 	audit.ReasonExpired:    "- the name was asked for too long ago",

@@ -86,6 +86,22 @@ func TestLinesOfRules(t *testing.T) {
 	}
 }
 
+// TestLinesOfServerNames: a line of a connection that the agent checked has the claimed name, escaped, and the rule.
+func TestLinesOfServerNames(t *testing.T) {
+	for reason, want := range map[string]string{
+		`"serverName","server_name":"evil\u001b[31m.test","tier":"Namespace","policy":"shop/base","rule":"spec.egress[0]"`: "- it names no server that the rule allows (but \"evil\\x1b[31m.test\") - by shop/base spec.egress[0]\n",
+		`"serverName","tier":"Admin","policy":"a cluster policy (Admin)"`:                                                  "- it names no server that the rule allows - by a cluster policy (Admin)\n",
+		`"unchecked","tier":"Admin","policy":"checked","rule":"web"`:                                                       "- no agent checked its server name - by checked web\n",
+		`"limit"`: "- the agent checks too many connections\n",
+	} {
+		text := strings.Replace(consoletest.Line(1, "shop/cart-7d9f", "denied"), `"reason":"another"`, `"reason":`+reason, 1)
+		p, out, _ := printed(FormatTable, false)
+		if fatal.If(t, p.Line([]byte(text), false)); !strings.HasSuffix(out.String(), want) {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
+	}
+}
+
 // TestExamplesOfDocs: the examples in docs/commands.md have the actual output.
 func TestExamplesOfDocs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/commands.md")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 )
 
 // Pods prints the pods of all answers. agents is how many were asked: of more than
@@ -88,7 +89,7 @@ func (p *Printer) Grants(answers []console.GrantRows, agents int) error {
 	}
 	for i := range all.Grants {
 		r := &all.Grants[i]
-		row := cells(r.Namespace, r.Pod, r.Name, r.Address, r.Ports, span(r.Until.Sub(p.Now()))+p.byUse(r.Held))
+		row := cells(r.Namespace, r.Pod, r.Name, r.Address, r.Ports+explain.Requires(r.ServerName), span(r.Until.Sub(p.Now()))+p.byUse(r.Held))
 		if wide {
 			row = append(row, cells(r.Until.UTC().Format(time.RFC3339), r.UID)...)
 		}

@@ -23,7 +23,7 @@ const (
 
 // verdictColours are the colours of verdicts.
 var verdictColours = map[string]colour{
-	"allowed": green, "allowed-once-asked": green, "renewed": green,
+	"allowed": green, "allowed-once-asked": green, "checked": green, "renewed": green,
 	"unmatched": yellow, "blocked": yellow, "would-deny": yellow, "would-allow": yellow, "elsewhere": yellow,
 	"denied": red, "refused": red, "failed": red,
 }

@@ -61,6 +61,6 @@ func (r *request) open(p policy.PodRef) []policy.GrantInfo {
 func (r *request) grantRow(o policy.GrantInfo) console.GrantRow {
 	return console.GrantRow{
 		Node: r.Node, Namespace: o.Pod.Namespace, Pod: o.Pod.Name, UID: o.Pod.UID,
-		Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until.UTC(), Held: o.Held.UTC(), By: o.By,
+		Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until.UTC(), Held: o.Held.UTC(), By: o.By, ServerName: explain.ServerNameOf(o.Rule.ServerName()),
 	}
 }

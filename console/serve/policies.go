@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
@@ -60,8 +61,10 @@ func rowOf(p *v1alpha1.FQDNNetworkPolicy) *console.PolicyRow {
 		Enforcement: cmp.Or(string(p.Spec.Enforcement), string(v1alpha1.EnforcementEnforce)),
 	}
 	for i := range p.Spec.Egress {
-		for j, m := range p.Spec.Egress[i].Matches {
-			row.Matches = append(row.Matches, console.PolicyMatch{Path: fmt.Sprintf("spec.egress[%d].matches[%d]", i, j), Match: ptr.Deref(m.Name, "") + ptr.Deref(m.Pattern, "")})
+		rule := &p.Spec.Egress[i]
+		serverName := explain.ServerNameOf(rule.ServerName == v1alpha1.ServerNameRequire)
+		for j, m := range rule.Matches {
+			row.Matches = append(row.Matches, console.PolicyMatch{Path: fmt.Sprintf("spec.egress[%d].matches[%d]", i, j), Match: ptr.Deref(m.Name, "") + ptr.Deref(m.Pattern, ""), ServerName: serverName})
 		}
 	}
 	return row
@@ -111,7 +114,7 @@ func clusterRow(id string, v *policy.View) *console.PolicyRow {
 			row.Enforcement = string(v1alpha1.EnforcementAudit)
 		}
 		for _, m := range rule.Matches {
-			row.Matches = append(row.Matches, console.PolicyMatch{Path: m.Path, Match: m.Pattern.String()})
+			row.Matches = append(row.Matches, console.PolicyMatch{Path: m.Path, Match: m.Pattern.String(), ServerName: explain.ServerNameOf(rule.ServerName)})
 		}
 	}
 	return row

@@ -9,12 +9,14 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/diff"
@@ -49,9 +51,10 @@ func TestPolicies(t *testing.T) {
 	diff.Error(t, []console.PolicyRow{base, watch}, policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}}), "of a viewer of shop")
 	unselecting := w.Input.Policies[1].DeepCopy()
 	unselecting.Name, unselecting.Spec.PodSelector.MatchLabels = "later", map[string]string{"app": "later"}
+	unselecting.Spec.Egress[0].ServerName = v1alpha1.ServerNameRequire
 	w.Input.Policies = append(w.Input.Policies, unselecting)
 	diff.Error(t, []console.PolicyRow{base, watch}, policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}, "selecting": {"1"}}), "those that select")
-	if rows := policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}}); len(rows) != 3 || rows[1].ID != "shop/later" || rows[1].Selected != 0 {
+	if rows := policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}}); len(rows) != 3 || rows[1].ID != "shop/later" || rows[1].Selected != 0 || rows[1].Matches[0].ServerName != "Require" {
 		t.Errorf("a policy that selects no pod is not a row without pods: %+v", rows)
 	}
 	for _, query := range []url.Values{{}, {"namespace": {"pay"}}} {
@@ -157,4 +160,22 @@ type everywhere struct{ serve.Everything }
 
 func (everywhere) May(_ context.Context, r serve.Right) (bool, error) {
 	return r == serve.RowsOf(""), nil
+}
+
+// TestGrantsOfServerNames: a grant by a rule that requires the server name says so.
+func TestGrantsOfServerNames(t *testing.T) {
+	w := consoletest.New("node-1")
+	rule := policy.Rule{ServerName: true}
+	w.Open = w.Open[:1]
+	for _, id := range []policy.RuleID{"", rule.NewID()} {
+		w.Open[0].Rule = id
+		answers, _, err := client.Gather[console.GrantRows](context.Background(), []client.Agent{w.Agent("", serve.Everything{})}, console.GrantsPath, nil)
+		fatal.If(t, err)
+		var out, warn bytes.Buffer
+		p := print.Printer{Out: &out, Warn: &warn, Now: func() time.Time { return consoletest.Noon }, Format: print.FormatTable}
+		fatal.If(t, p.Grants(answers, 1))
+		if row := answers[0].Grants[0]; (row.ServerName == "Require") != (id != "") || strings.Contains(out.String(), "tcp/443, serverName: Require") != (id != "") {
+			t.Errorf("%q: %+v\n%s", id, row, out.String())
+		}
+	}
 }

@@ -144,7 +144,7 @@ func (l *Log) unnamed(name string, id func(string) string) string {
 // clusterRules returns rules of a cluster policy that accept. fill adds a name, pattern or network.
 func clusterRules(rules []Rule, fill func(*v1alpha1.ClusterEgressRule, string)) (out []v1alpha1.ClusterEgressRule) {
 	for _, r := range rules {
-		rule := v1alpha1.ClusterEgressRule{Action: v1alpha1.ActionAccept, Ports: r.Ports}
+		rule := v1alpha1.ClusterEgressRule{Action: v1alpha1.ActionAccept, Ports: r.Ports, ServerName: r.ServerName}
 		for _, name := range r.Names {
 			fill(&rule, name)
 		}

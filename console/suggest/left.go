@@ -28,6 +28,8 @@ const (
 	LeftCluster LeftKind = "cluster"
 	// LeftEncrypted: a policy of the namespace denies encrypted DNS.
 	LeftEncrypted LeftKind = "encrypted"
+	// LeftServerName: a policy allows it with a TLS server name, and it had another one or none.
+	LeftServerName LeftKind = "serverName"
 	// LeftName: no policy can write the name.
 	LeftName LeftKind = "name"
 	// LeftProtocol: a policy has no word for the protocol but a rule without ports.
@@ -38,7 +40,7 @@ const (
 
 // LeftKinds returns every kind, in the order of the documents.
 func LeftKinds() []LeftKind {
-	return []LeftKind{LeftAddress, LeftExpired, LeftBlocked, LeftCluster, LeftEncrypted, LeftProtocol, LeftName, LeftBound}
+	return []LeftKind{LeftAddress, LeftExpired, LeftBlocked, LeftCluster, LeftEncrypted, LeftServerName, LeftProtocol, LeftName, LeftBound}
 }
 
 // Left is alike connections that no suggested policy allows.
@@ -104,6 +106,11 @@ func (l Left) String() string {
 		return what + " is denied by a cluster policy (Admin), which no policy of the namespace changes; ask who administers the cluster's policies"
 	case LeftEncrypted:
 		return what + " is denied by dns.encrypted: Deny of a policy of the namespace; query the pod's resolver, or write Accept there"
+	case LeftServerName:
+		if names == "" {
+			return what + " is allowed with a TLS server name, and had none that can be read; leave serverName: Require out of the rule if the protocol has none"
+		}
+		return what + " is allowed with another TLS server name than " + names + ", which the client named; allow that name if it is meant"
 	case LeftName:
 		return what + " has names that no policy can write (" + names + ")"
 	case LeftProtocol:

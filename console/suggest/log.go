@@ -191,6 +191,17 @@ func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) strin
 		return
 	}
 	w.count(line)
+	switch line.Reason {
+	case audit.ReasonServerName:
+		var claimed []string
+		if line.ServerName != "" {
+			claimed = []string{line.ServerName}
+		}
+		w.leave(line, LeftServerName, claimed)
+		return
+	case audit.ReasonLimit, audit.ReasonUnchecked: // allowed already
+		return
+	}
 	would := line.Verdict == audit.WouldDeny.String()
 	if would {
 		for _, id := range line.Policies {

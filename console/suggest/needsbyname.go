@@ -3,6 +3,7 @@ package suggest
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
@@ -41,6 +42,9 @@ func deniedByAdmin(line audit.Line) bool {
 
 // commonFlow takes denied connections to names.
 func (l *Log) commonFlow(line audit.Line) {
+	if slices.Contains([]audit.FlowReason{audit.ReasonServerName, audit.ReasonLimit, audit.ReasonUnchecked}, line.Reason) {
+		return // a rule accepts the name
+	}
 	dialled := dialledPort(line)
 	for _, n := range line.Names {
 		name, ok := canonical(n.Name)

@@ -14,7 +14,8 @@ type Rule struct {
 	// Names are exact names, or patterns where they hold a "*".
 	Names []string
 	// Ports are as in a policy; none is every protocol and port.
-	Ports []v1alpha1.Port
+	Ports      []v1alpha1.Port
+	ServerName v1alpha1.ServerName
 }
 
 // Policy returns an enforcing policy that allows the pods of a selector the rules, in
@@ -28,7 +29,7 @@ func Policy(namespace, name string, selector map[string]string, rules []Rule) v1
 		p.Spec.PodSelector.MatchLabels = maps.Clone(selector)
 	}
 	for _, r := range rules {
-		rule := v1alpha1.EgressRule{Ports: r.Ports}
+		rule := v1alpha1.EgressRule{Ports: r.Ports, ServerName: r.ServerName}
 		for _, name := range r.Names {
 			rule.Matches = append(rule.Matches, match(name))
 		}

@@ -17,15 +17,6 @@ import (
 // which select the pod of the view, and denies the rest to the pods that all of them select,
 // whatever NetworkPolicies allow. ok is false if it would be beyond the bounds of one policy.
 func Restore(v *policy.View, policies []v1alpha1.FQDNNetworkPolicy) (p v1alpha1.ClusterFQDNNetworkPolicy, ok bool) {
-	allowed := map[string]policy.PortSet{}
-	for _, r := range v.Rules.Namespace {
-		for _, m := range r.Matches {
-			if r.Audit == !v.InForce() {
-				text := m.Pattern.String()
-				allowed[text] = policy.NewPortSet(append(allowed[text].Ranges(), r.Ports.Ranges()...)...)
-			}
-		}
-	}
 	pods, name := &metav1.LabelSelector{MatchLabels: map[string]string{}}, "restore-"+v.Pod.Namespace
 	for i := range policies {
 		s := &policies[i].Spec.PodSelector
@@ -51,12 +42,30 @@ func Restore(v *policy.View, policies []v1alpha1.FQDNNetworkPolicy) (p v1alpha1.
 		p.Spec.Enforcement = v1alpha1.EnforcementAudit
 	}
 	ok = true
-	for _, r := range Rules(allowed) {
-		for names := range slices.Chunk(r.Names, cfqdnnp.MaxMatches) {
-			p.Spec.Egress = append(p.Spec.Egress, clusterRules([]Rule{{names, r.Ports}}, matchNames)...)
+	add := func(of []*policy.Rule, serverName v1alpha1.ServerName) {
+		for _, r := range Rules(allowedBy(v, of)) {
+			for names := range slices.Chunk(r.Names, cfqdnnp.MaxMatches) {
+				p.Spec.Egress = append(p.Spec.Egress, clusterRules([]Rule{{names, r.Ports, serverName}}, matchNames)...)
+			}
+			ok = ok && len(r.Ports) <= cfqdnnp.MaxPorts
 		}
-		ok = ok && len(r.Ports) <= cfqdnnp.MaxPorts
 	}
+	add(v.Rules.Namespace, "")
+	add(v.Rules.NamespaceChecked, v1alpha1.ServerNameRequire)
 	p.Spec.Egress = append(p.Spec.Egress, v1alpha1.ClusterEgressRule{Name: "rest", Action: v1alpha1.ActionDeny})
 	return p, ok && len(p.Spec.Egress) <= cfqdnnp.MaxRules
+}
+
+// allowedBy returns the ports of each name that the rules in force of a view allow.
+func allowedBy(v *policy.View, rules []*policy.Rule) map[string]policy.PortSet {
+	allowed := map[string]policy.PortSet{}
+	for _, r := range rules {
+		for _, m := range r.Matches {
+			if r.Audit == !v.InForce() {
+				text := m.Pattern.String()
+				allowed[text] = policy.NewPortSet(append(allowed[text].Ranges(), r.Ports.Ranges()...)...)
+			}
+		}
+	}
+	return allowed
 }

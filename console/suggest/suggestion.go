@@ -32,6 +32,8 @@ type Options struct {
 	// EveryProtocol allows connections of protocols that a policy has no word for, by
 	// rules that open every protocol and port of the name.
 	EveryProtocol bool
+	// ServerNames requires the server name of names outside the cluster whose only port is TCP 443.
+	ServerNames bool
 	// NetworkPolicies are those of the cluster, beside which another engine may need some for Policies.
 	NetworkPolicies []*networkingv1.NetworkPolicy
 }
@@ -93,7 +95,11 @@ func (l *Log) Suggest(o Options) Suggestion {
 				out.Left = append(out.Left, *l)
 			}
 		}
-		out.Policies = w.policies(names[key], l.existing, Rules(w.allow(o)))
+		rules, checked := w.rules(o)
+		out.Policies = w.policies(names[key], l.existing, rules)
+		if checked {
+			out.Notes = append(out.Notes, "serverName: Require: the destinations see the address of the node, and connections without a TLS server name are denied")
+		}
 		if len(out.Policies) > 0 {
 			out.Notes = append(out.Notes, l.wider(w)...)
 			out.Left = append(out.Left, w.overBounds(out.Policies)...)
@@ -129,6 +135,26 @@ func (w *workload) allow(o Options) map[string]policy.PortSet {
 	maps.DeleteFunc(allowed, func(name string, ports policy.PortSet) bool { return needless(allowed, name, ports) })
 	return allowed
 }
+
+// rules returns the rules that allow what was seen, and whether some require the server name.
+func (w *workload) rules(o Options) (rules []Rule, checked bool) {
+	plain, checkable := w.allow(o), map[string]policy.PortSet{}
+	for name, ports := range plain {
+		if o.ServerNames && ports == "tcp/443" && !strings.HasSuffix(name, clusterDomain) {
+			checkable[name] = ports
+			delete(plain, name)
+		}
+	}
+	rules = Rules(plain)
+	for _, r := range Rules(checkable) {
+		r.ServerName = v1alpha1.ServerNameRequire
+		rules = append(rules, r)
+	}
+	return rules, len(checkable) > 0
+}
+
+// clusterDomain is the default one: rules that require the server name open nothing below it.
+const clusterDomain = ".cluster.local"
 
 // set returns the ports as a port set.
 func (n needs) set() policy.PortSet {

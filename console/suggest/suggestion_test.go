@@ -20,6 +20,11 @@ const (
 	byOther = `,"pod":"shop/other-1"`
 )
 
+// requiredText is a line of a connection to an address that is open by a rule which requires the server name.
+func requiredText(reason string) string {
+	return strings.Replace(flowText(cart, "denied", "tcp", "192.0.2.10 443", "serverName", named("www.example.org", matched)), `"reason":"serverName"`, `"reason":`+reason+`,"tier":"Namespace","policy":"shop/out","rule":"spec.egress[0]"`, 1)
+}
+
 // TestSuggestions: each kind of line, and what becomes of it.
 func TestSuggestions(t *testing.T) {
 	for _, c := range []struct {
@@ -51,6 +56,17 @@ func TestSuggestions(t *testing.T) {
 		{"an Admin rule", []string{strings.Replace(flowText(cart, "denied", "tcp", "192.0.2.10 443", "rule", named("www.example.org", "")), `"reason"`, `"tier":"Admin","policy":"p","rule":"spec.egress[0]","reason"`, 1)}, Options{}, false},
 		{"an Admin rule by address", []string{strings.Replace(flowText(cart, "would-deny", "tcp", "192.0.2.10 443", "rule", ""), `"reason"`, `"tier":"Admin","policy":"a cluster policy (Admin)","reason"`, 1)}, Options{}, false},
 		{"encrypted DNS", []string{strings.Replace(flowText(cart, "denied", "tcp", "192.0.2.10 853", "rule", named("dns.example.org", "")), `"reason"`, `"tier":"Namespace","policy":"shop/p","rule":"spec.dns.encrypted","reason"`, 1)}, Options{}, false},
+		{"a server name", []string{
+			requiredText(`"serverName","server_name":"evil\u000a.test"`), requiredText(`"serverName","server_name":"b.test"`), strings.Replace(requiredText(`"serverName"`), "443", "8443", 1),
+			requiredText(`"limit"`), requiredText(`"unchecked"`), // allowed already
+		}, Options{}, false},
+		{"server names that are required", []string{
+			flowText(cart, "denied", "tcp", "192.0.2.10 443", "unmatched", named("a.test", "")),
+			flowText(cart, "denied", "tcp", "192.0.2.11 443", "unmatched", named("b.test", "")),
+			flowText(cart, "denied", "tcp", "192.0.2.11 80", "unmatched", named("b.test", "")),
+			flowText(cart, "denied", "tcp", "10.96.0.9 443", "unmatched", named("web.pay.svc.cluster.local", "")),
+			flowText(cart, "denied", "udp", "192.0.2.12 443", "unmatched", named("c.test", "")),
+		}, Options{ServerNames: true}, true},
 		{"a Baseline rule", []string{strings.Replace(flowText(cart, "denied", "tcp", "192.0.2.10 443", "rule", named("www.example.org", `,"match":{"policy":"p","path":"spec.egress[0].matches[0]","match":"**.example.org"}`)),
 			`"reason"`, `"tier":"Baseline","policy":"p","rule":"spec.egress[0]","reason"`, 1)}, Options{}, true},
 		{"the guard", []string{flowText(cart, "denied", "tcp", "10.0.0.1 443", "blocked", named("www.example.org", matched))}, Options{}, false},

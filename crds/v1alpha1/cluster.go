@@ -138,6 +138,10 @@ type PodSubject struct {
 // ClusterEgressRule accepts, denies or passes on connections to the addresses of the matching
 // names and to the networks, on the listed ports. Without matches and networks it is for every
 // destination.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.serverName) || self.serverName != 'Require' || has(self.ports) && size(self.ports) > 0 && self.ports.all(p, has(p.protocol) && p.protocol == 'TCP')",message="with serverName: Require, write ports, each with protocol: TCP, for example {protocol: TCP, port: 443}"
+// +kubebuilder:validation:XValidation:rule="!has(self.serverName) || self.serverName != 'Require' || self.action == 'Accept'",message="serverName: Require is for rules with action: Accept; leave it out of other rules"
+// +kubebuilder:validation:XValidation:rule="!has(self.serverName) || self.serverName != 'Require' || has(self.matches) && size(self.matches) > 0 && (!has(self.networks) || size(self.networks) == 0)",message="serverName: Require is for rules with matches alone; for networks, write two rules: one with matches and serverName: Require, one with networks"
 type ClusterEgressRule struct {
 	// Name is the name of the rule in logs and explanations.
 	// +optional
@@ -166,6 +170,12 @@ type ClusterEgressRule struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Ports []Port `json:"ports,omitempty"`
+
+	// ServerName is Ignore or Require. With Require, a connection must begin with a TLS server name that is one of the
+	// names for which a DNS answer opened its address by such a rule. The node's agent checks and relays the
+	// connection, so the destination sees the address of the node. Addresses of the cluster are not opened. Defaults to Ignore.
+	// +optional
+	ServerName ServerName `json:"serverName,omitempty"`
 
 	// Unreadable is set by the source of the policy where a part of the rule is unknown to this
 	// version or has another type: the reason. It is no part of the API.

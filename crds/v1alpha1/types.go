@@ -77,6 +77,8 @@ type FQDNNetworkPolicySpec struct {
 }
 
 // EgressRule allows connections to the addresses of the matching names, on the listed ports.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.serverName) || self.serverName != 'Require' || has(self.ports) && size(self.ports) > 0 && self.ports.all(p, has(p.protocol) && p.protocol == 'TCP')",message="with serverName: Require, write ports, each with protocol: TCP, for example {protocol: TCP, port: 443}"
 type EgressRule struct {
 	// Matches is the list of names and patterns. A DNS query matches the rule if it matches at least one of them.
 	// +required
@@ -90,7 +92,24 @@ type EgressRule struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Ports []Port `json:"ports,omitempty"`
+
+	// ServerName is Ignore or Require. With Require, a connection must begin with a TLS server name that is one of the
+	// names for which a DNS answer opened its address by such a rule. The node's agent checks and relays the
+	// connection, so the destination sees the address of the node. Addresses of the cluster are not opened. Defaults to Ignore.
+	// +optional
+	ServerName ServerName `json:"serverName,omitempty"`
 }
+
+// ServerName is Ignore or Require.
+//
+// +kubebuilder:validation:Enum=Ignore;Require
+type ServerName string
+
+// What a rule asks of the TLS server name of a connection.
+const (
+	ServerNameIgnore  ServerName = "Ignore"
+	ServerNameRequire ServerName = "Require"
+)
 
 // Match is exactly one name or one pattern.
 //

@@ -119,6 +119,30 @@ func TestLogOfIngress(t *testing.T) {
 	}
 }
 
+// TestServerNames: a line has the name that a client claimed, as text, and a policy the rules that require it.
+func TestServerNames(t *testing.T) {
+	f, p := shown(t, "#/log", desk)
+	p.wait("document.querySelector('tr[data-row]')")
+	const text = `tcp 192.0.2.10:443 www.example.org - it names no server that the rule allows (but "<img src=x>") - by shop/front spec.egress[0]`
+	line := object{"v": 1, "kind": "flow", "time": "2026-05-01T12:00:00.250000Z", "node": "node-1", "verdict": "denied", "direction": "egress", "pod": object{"namespace": "shop", "name": "front-1", "ip": "10.1.0.10"},
+		"protocol": "tcp", "destination": object{"address": "192.0.2.10", "port": 443}, "names": []object{{"name": "www.example.org"}}, "reason": "serverName", "server_name": "<img src=x>",
+		"tier": "Namespace", "policy": "shop/front", "rule": "spec.egress[0]", "policies": []string{"shop/front"}, "count": 1}
+	f.set(func() { f.answers["explain"] = object{"text": "checked", "explanation": object{}} })
+	f.push("lines", object{"lines": []object{{"id": 100000, "text": text, "line": line}}})
+	p.shows("tr[data-row='100000'] .result", text)
+	p.click("tr[data-row='100000']")
+	p.shows("#panel .facts", "Server name", `"<img src=x>"`, "(Namespace) shop/front spec.egress[0]")
+	if n := p.count("#page img"); n > 0 {
+		t.Errorf("the claimed name became %d elements", n)
+	}
+	f.set(func() {
+		f.answers["policies"] = object{"since": time.Now(), "policies": []object{{"kind": "FQDNNetworkPolicy", "namespace": "shop", "name": "front", "selected": 1, "conditions": []object{}, "unused": []string{},
+			"matches": []object{{"path": "spec.egress[0].matches[0]", "match": "www.example.org", "hits": 1, "serverName": "Require"}}}}}
+	})
+	p.show("#/policies")
+	p.shows(".card tr", "www.example.org serverName: Require")
+}
+
 func TestOlderLines(t *testing.T) {
 	f := newFake(t)
 	for i := range 450 {
@@ -163,7 +187,7 @@ func TestPolicies(t *testing.T) {
 	p.shows(".card tr.unused", "fonts.example.net unused")
 	p.shows(".card", "selects nothing")
 	p.shows(".card .warn", "PartiallyInvalid spec.egress[1].matches[0]")
-	p.shows(".card", "no-paste-sites ClusterFQDNNetworkPolicy Admin Enforce selects 131 pods or nodes")
+	p.shows(".card", "no-paste-sites ClusterFQDNNetworkPolicy Admin Enforce selects 131 pods")
 	p.click(".card .lines")
 	p.wait("location.hash === '#/log?policy=shop%%2Ffront'")
 	p.shows("tr[data-row]", "cdn.example.org")

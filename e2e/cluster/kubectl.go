@@ -126,6 +126,11 @@ func (c *Cluster) Dial(ctx context.Context, pod PodRef, network, to string) (pro
 	return ask[probe.Dialled](ctx, c, pod, "dial", network, to)
 }
 
+// Hello lets a pod begin TLS with a server name at an echo server.
+func (c *Cluster) Hello(ctx context.Context, pod PodRef, to, name string) (probe.Dialled, error) {
+	return ask[probe.Dialled](ctx, c, pod, "hello", to, name)
+}
+
 // Lookup lets a pod ask its own resolver, or one that server names, for a name.
 func (c *Cluster) Lookup(ctx context.Context, pod PodRef, name, qtype, server string) (probe.Answer, error) {
 	args := []string{"lookup", name, qtype}

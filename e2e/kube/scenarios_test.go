@@ -31,6 +31,7 @@ var namespaced = []part{
 	{"admission", testAdmission},
 	{"rights", testRights},
 	{"hostnetwork", testHostNetwork},
+	{"servernames", testServerNames},
 }
 
 // alone are the scenarios that change nodes, programs of the cluster or the release. The last takes

@@ -36,7 +36,7 @@ var long = []string{
 // have, real DNS clients, or random worlds.
 var nightly = []string{
 	"TestApplications", "TestClients", "TestClientsOfTheNode", "TestOpenVSwitch",
-	"TestRandomRival", "TestSuspendedMachine",
+	"TestRandomRival", "TestServerNameClients", "TestServerNameRate", "TestSuspendedMachine",
 }
 
 func TestMain(m *testing.M) {

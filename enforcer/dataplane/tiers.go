@@ -36,27 +36,31 @@ type TierRule struct {
 var actions = [...]layout.Action{policy.Accept: layout.Accept, policy.Deny: layout.Reject, policy.Pass: layout.Pass}
 
 // NewTierRule returns a rule for lists, which share it: about a peer or, with entries and no peer,
-// about the addresses that are granted for that rule, as dialled. Drop: it denies without an answer.
+// about the addresses that are granted for that rule, as dialled. Drop: it denies without an answer. One that requires
+// the server name allows nothing here: it denies what is not led to the relay.
 func NewTierRule(peer policy.Peer, entries policy.RuleID, ports policy.PortSet, action policy.Action, drop bool) TierRule {
 	r := TierRule{TierRule: &layout.TierRule{Peers: PeersName(peer), Entries: string(entries), Ports: Ports(ports), Action: actions[action]}, Peer: peer}
 	if drop {
 		r.Action = layout.Drop
+	}
+	if r.Led = entries.ServerName(); r.Led {
+		r.Action = layout.Reject
 	}
 	r.sum = sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s", r.Peers, ports, r.Action, entries))
 	return r
 }
 
 // NewTiers makes the tiers of a subject, nil of no rules that count: without a Namespace
-// tier, a subject that rules select is not nil.
-func NewTiers(admin, namespaceDeny, baseline []TierRule, namespace, dns bool) *Tiers {
+// tier, a subject that rules select is not nil. checked are the rules of the Namespace tier that require the server name.
+func NewTiers(admin, namespaceDeny, checked, baseline []TierRule, namespace, dns bool) *Tiers {
 	if !namespace {
-		namespaceDeny = nil
-	} else if baseline = nil; len(admin)+len(namespaceDeny) == 0 {
+		namespaceDeny, checked = nil, nil
+	} else if baseline = nil; len(admin)+len(namespaceDeny)+len(checked) == 0 {
 		return nil
 	}
 	t := &Tiers{Tiers: layout.Tiers{Namespace: namespace, DNS: dns}}
-	lists := t.complete(fmt.Append(nil, namespace, dns, len(admin), " "), admin, namespaceDeny, baseline)
-	t.Admin, t.NamespaceDeny, t.Baseline = lists[0], lists[1], lists[2]
+	lists := t.complete(fmt.Append(nil, namespace, dns, len(admin), " ", len(checked), " "), admin, namespaceDeny, checked, baseline)
+	t.Admin, t.NamespaceDeny, t.Checked, t.Baseline = lists[0], lists[1], lists[2], lists[3]
 	return t
 }
 

@@ -119,7 +119,7 @@ func TestCarryOverFollowsWhatEndsMeanwhile(t *testing.T) {
 	fatal.If(t, n.table.Expire())
 	for i := range names {
 		a := netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
-		if ports, _ := n.table.Opened(pods[0].PodRef, a); len(ports) != 2 {
+		if ports, _ := n.table.Opened(pods[0].PodRef, a, true, ""); len(ports) != 2 {
 			t.Fatalf("%s was open on %v", a, ports)
 		}
 	}

@@ -239,6 +239,12 @@ func (all reasons) of(name fqdn.Name) *reason {
 	return nil
 }
 
+// holds tells whether a name holds after a moment.
+func (all reasons) holds(name fqdn.Name, now monotonic) bool {
+	r := all.of(name)
+	return r != nil && r.until > now
+}
+
 // without returns the reasons whose names others have not.
 func (all reasons) without(others reasons) (out reasons) {
 	for _, r := range all {

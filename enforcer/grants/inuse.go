@@ -60,7 +60,7 @@ func (t *Table) setViews(p *podGrants, views []*policy.View, lost func(netip.Add
 	for _, v := range p.views {
 		latest, addrs = v, append(addrs, v.Pod.IPs...)
 		for _, a := range v.Pod.IPs {
-			if v.Ordered() && !slices.Contains(subjects, a) && !lost(a) {
+			if (v.Ordered() || len(v.Rules.NamespaceChecked) > 0) && !slices.Contains(subjects, a) && !lost(a) {
 				subjects = append(subjects, a)
 			}
 		}

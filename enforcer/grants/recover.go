@@ -68,7 +68,7 @@ func ofRules(rules []policy.RuleID) (keys []dataplane.GrantSet) {
 func ofPod(key dataplane.GrantSet, view func(netip.Addr) *policy.View) (dataplane.GrantSet, bool) {
 	if v := view(key.Subject); v != nil {
 		key.Pod = v.Pod.PodRef
-		for r := range v.Rules.Cluster() {
+		for r := range v.Rules.Identified() {
 			if r.ID == key.Rule && !r.Audit {
 				key.Ports = r.Ports
 				return key, true

@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/share"
 )
 
@@ -295,12 +296,26 @@ func (s *set) remove(g *grant) {
 	}
 }
 
-// Opened returns the port sets on which an address is granted to a pod, or was, and the
-// rules for which it counts to the pod; for rules that accept, or did.
-func (t *Table) Opened(pod policy.PodRef, a netip.Addr) (ports []policy.PortSet, rules []policy.RuleID) {
+// Opened returns the port sets on which an address is granted to a pod, and the rules for which it counts to the pod; with
+// ended also those of grants that ended. A rule that requires the server name counts for a name alone, "" for any. It waits
+// for no write.
+func (t *Table) Opened(pod policy.PodRef, a netip.Addr, ended bool, name fqdn.Name) (ports []policy.PortSet, rules []policy.RuleID) {
+	now := never // while another agent may move deadlines none has passed
+	if name != "" && !ended && !(t.cfg.Coexisting != nil && t.cfg.Coexisting()) {
+		now = t.cfg.Clock.read().now
+	}
 	t.some(pod, func(s *set) bool {
+		var live, past reasons
+		g := s.at(a)
+		if g != nil {
+			live = g.reasons()
+		}
+		if ended {
+			past = s.past[a]
+		}
 		switch {
-		case s.at(a) == nil && s.past[a] == nil:
+		case g == nil && past == nil:
+		case name != "" && s.key.Rule.ServerName() && !live.holds(name, now) && past.of(name) == nil:
 		case s.key.Rule == "":
 			ports = append(ports, s.key.Ports)
 		default:

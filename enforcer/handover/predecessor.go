@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // patience is how long an agent may take to end until grants end at the deadlines that
@@ -43,6 +45,22 @@ func bound(a netip.Addr) bool {
 	}
 	c.Close()
 	return false
+}
+
+// InUse tells whether a socket of TCP has an address and port, one that listens or one of a connection that it accepted.
+func InUse(at netip.AddrPort) bool {
+	domain, to := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(at.Port())})
+	if at.Addr().Is4() {
+		to.(*unix.SockaddrInet4).Addr = at.Addr().As4()
+	} else {
+		domain, to = unix.AF_INET6, &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return errors.Is(unix.Bind(fd, to), syscall.EADDRINUSE)
 }
 
 // Find finds a predecessor by the serving addresses at which a process listens. dialled

@@ -2,9 +2,12 @@ package handover
 
 import (
 	"maps"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestPredecessor(t *testing.T) {
@@ -33,5 +36,34 @@ func TestPredecessor(t *testing.T) {
 	p.Forget()
 	if p.Present() || p.Serves(serving) {
 		t.Error("present after Forget")
+	}
+}
+
+// TestInUse: an address is in use as long as a socket listens there, or one that was accepted is open.
+func TestInUse(t *testing.T) {
+	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", at)
+		fatal.If(t, err)
+		to := l.Addr().(*net.TCPAddr).AddrPort()
+		is := func(when string, want bool) {
+			t.Helper()
+			if got := InUse(to); got != want {
+				t.Errorf("%s: %s in use: %v", when, to, got)
+			}
+		}
+		is("listening", true)
+		client, err := net.Dial("tcp", to.String())
+		fatal.If(t, err)
+		server, err := l.Accept()
+		fatal.If(t, err)
+		l.Close()
+		is("with a connection", true)
+		_ = server.(*net.TCPConn).SetLinger(0)
+		server.Close()
+		client.Close()
+		is("without", false)
+	}
+	if InUse(netip.MustParseAddrPort("198.51.100.1:443")) {
+		t.Error("an address that the host does not have is in use")
 	}
 }

@@ -23,6 +23,9 @@ func InRange(a netip.Addr) bool {
 		a.Compare(firstServing6) >= 0 && a.Compare(lastServing6) <= 0 && a.Is6()
 }
 
+// IsRelay tells whether the relay of an agent, this one or another, may accept connections there.
+func IsRelay(at netip.AddrPort) bool { return InRange(at.Addr()) && at.Port() != 53 }
+
 func freeAddr(v6 bool, taken []netip.Addr) (netip.Addr, error) {
 	first, last := firstServing4, lastServing4
 	if v6 {

@@ -82,7 +82,7 @@ func TestDisjoint(t *testing.T) {
 
 func TestRangesHoldEveryAddress(t *testing.T) {
 	for _, a := range []netip.Addr{firstServing4, lastServing4, firstServing6, lastServing6} {
-		if !slices.ContainsFunc(netpolicyfor.Endpoint(), func(p netip.Prefix) bool { return p.Contains(a) }) {
+		if !slices.ContainsFunc(netpolicyfor.Endpoint().Prefixes, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			t.Errorf("%s is in none of %v", a, netpolicyfor.Endpoint())
 		}
 	}

@@ -59,6 +59,9 @@ type Network struct {
 	Services []netip.Prefix
 	// NodeDNS: policies with names select the node, whose own queries may be led to the agent.
 	NodeDNS bool
+	// RelayPort is where the relay of connections accepts them whose TLS server name is checked, 0 while no rule
+	// requires that and no such connection is open.
+	RelayPort uint16
 	// HostResolvers are the resolvers for which they are led, if NodeDNS: those that passed
 	// TestLoop.
 	HostResolvers []netip.Addr
@@ -83,7 +86,8 @@ type Interception struct {
 	assigned map[netip.Addr]netip.Addr // dialled address to this generation's
 	serving  map[netip.Addr]netip.Addr // of assigned, in force; replaced and never changed
 	node     nodeServing
-	network  Network // in force
+	relays   map[netip.Addr]netip.Addr // relayFamilies to this generation's addresses
+	network  Network                   // in force
 	coming   Network
 
 	beaten atomic.Pointer[time.Time] // the last heartbeat, nil before the first
@@ -96,7 +100,7 @@ type Interception struct {
 func New(cfg Config) *Interception {
 	begun := make(chan struct{})
 	return &Interception{
-		cfg: cfg, assigned: map[netip.Addr]netip.Addr{}, node: newNodeServing(), renew: make(chan struct{}, 1),
+		cfg: cfg, assigned: map[netip.Addr]netip.Addr{}, node: newNodeServing(), relays: map[netip.Addr]netip.Addr{}, renew: make(chan struct{}, 1),
 		begin: sync.OnceFunc(func() { close(begun) }), begun: begun,
 	}
 }
@@ -107,7 +111,7 @@ func New(cfg Config) *Interception {
 func (i *Interception) Start(abandoned []netip.Addr) ([]netip.Addr, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	own := sortedValues(i.assigned)
+	own := append(i.allAssigned(), sortedValues(i.relays)...)
 	i.remove(slices.DeleteFunc(slices.Clone(abandoned), func(a netip.Addr) bool { return slices.Contains(own, a) }))
 	if err := i.assign(i.assigned, i.cfg.Resolvers); err != nil {
 		return nil, err
@@ -124,6 +128,13 @@ func (i *Interception) Stop() {
 	i.remove(i.allAssigned())
 }
 
+// StopRelays takes the relay's addresses away, after its last connection has ended.
+func (i *Interception) StopRelays() {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	i.remove(sortedValues(i.relays))
+}
+
 // GiveBack takes the serving addresses away that are not in force, for other resolvers. The kernel leads
 // no query to them any more, and they are not served.
 func (i *Interception) GiveBack() {
@@ -131,10 +142,14 @@ func (i *Interception) GiveBack() {
 	defer i.mu.Unlock()
 	inForce := i.allServing()
 	gone := slices.DeleteFunc(i.allAssigned(), func(a netip.Addr) bool { return slices.Contains(inForce, a) })
+	if i.network.RelayPort == 0 {
+		gone = append(gone, sortedValues(i.relays)...)
+	}
 	i.remove(gone)
 	of := func(_, a netip.Addr) bool { return slices.Contains(gone, a) }
 	maps.DeleteFunc(i.assigned, of)
 	maps.DeleteFunc(i.node.assigned, of)
+	maps.DeleteFunc(i.relays, of)
 	for _, a := range gone {
 		delete(i.node.guarded, a)
 	}
@@ -159,7 +174,7 @@ func (i *Interception) SetNetwork(n Network) ([]netip.Addr, error) {
 	if !n.NodeDNS {
 		n.HostResolvers = nil
 	}
-	if err := cmp.Or(i.assign(i.assigned, i.resolvers(n)), i.assign(i.node.assigned, n.HostResolvers)); err != nil {
+	if err := cmp.Or(i.assign(i.assigned, i.resolvers(n)), i.assign(i.node.assigned, n.HostResolvers), i.assign(i.relays, n.relayFamilies())); err != nil {
 		return nil, err
 	}
 	i.coming = n

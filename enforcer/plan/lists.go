@@ -34,7 +34,7 @@ type keptList struct {
 // exists.
 type tiersKey struct {
 	cluster         **policy.Index // nil for none
-	deny            **policy.Rule  // of the Namespace tier, nil for none
+	deny, checked   **policy.Rule  // of the Namespace tier, nil for none
 	enforced, peers bool
 }
 
@@ -58,7 +58,7 @@ func (m Lists) of(rules []*policy.Rule) *dataplane.RuleList {
 
 // tiersOf returns the tiers of a view, one for all views with the same cluster policies.
 func (m Lists) tiersOf(v *policy.View) *dataplane.Tiers {
-	if !v.Ordered() && len(v.Rules.NamespaceDeny) == 0 {
+	if !v.Ordered() && len(v.Rules.NamespaceDeny)+len(v.Rules.NamespaceChecked) == 0 {
 		return nil
 	}
 	key := tiersKey{enforced: v.Enforced, peers: len(v.NetworkPolicies) > 0}
@@ -69,6 +69,9 @@ func (m Lists) tiersOf(v *policy.View) *dataplane.Tiers {
 	}
 	if len(v.Rules.NamespaceDeny) > 0 {
 		key.deny = &v.Rules.NamespaceDeny[0]
+	}
+	if len(v.Rules.NamespaceChecked) > 0 {
+		key.checked = &v.Rules.NamespaceChecked[0]
 	}
 	k := m.tiers[key]
 	if k == nil {
@@ -82,9 +85,10 @@ func (m Lists) tiersOf(v *policy.View) *dataplane.Tiers {
 func (m Lists) newTiers(v *policy.View) *keptTiers {
 	k := &keptTiers{}
 	admin, baseline, namespace, ordered := v.OrderedRules()
-	deny := slices.DeleteFunc(slices.Clone(v.Rules.NamespaceDeny), func(r *policy.Rule) bool { return r.Audit })
-	if ordered || len(deny) > 0 {
-		k.tiers = dataplane.NewTiers(m.tierRules(admin), m.tierRules(deny), m.tierRules(baseline), namespace, v.ImpliesDNS())
+	audited := func(r *policy.Rule) bool { return r.Audit }
+	deny, checked := slices.DeleteFunc(slices.Clone(v.Rules.NamespaceDeny), audited), slices.DeleteFunc(slices.Clone(v.Rules.NamespaceChecked), audited)
+	if ordered || len(deny)+len(checked) > 0 {
+		k.tiers = dataplane.NewTiers(m.tierRules(admin), m.tierRules(deny), m.tierRules(checked), m.tierRules(baseline), namespace, v.ImpliesDNS())
 	}
 	return k
 }
@@ -218,7 +222,7 @@ func (m Lists) Prune() {
 	places := 0
 	for k := range m.allTiers() {
 		if k.used = false; k.tiers != nil {
-			places += len(k.tiers.Admin) + len(k.tiers.NamespaceDeny) + len(k.tiers.Accepts) + len(k.tiers.Baseline)
+			places += len(k.tiers.Admin) + len(k.tiers.NamespaceDeny) + len(k.tiers.Checked) + len(k.tiers.Accepts) + len(k.tiers.Baseline)
 		}
 	}
 	if len(m.rules) > 2*places {

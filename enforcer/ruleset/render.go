@@ -30,6 +30,7 @@ type Input struct {
 	// Recheck the addresses whose connections are still to be judged again.
 	Known, Gateways, Recheck []netip.Addr
 	DNS                      DNS
+	Relays                   layout.Relays
 }
 
 // DNS is where queries of pods and of the node are led.
@@ -54,6 +55,7 @@ func Render(in *Input, memo *layout.Memo) []nft.Table { return memo.Render(in.Mo
 func State(in *Input) layout.State {
 	subjects := in.Subjects.Sorted()
 	s := layout.State{
+		Relays:   in.Relays,
 		Gateways: in.Gateways, Known: in.Known, Recheck: in.Recheck, Endpoint: in.DNS.Endpoint, Backends: in.DNS.Fallback,
 		Resolvers: in.DNS.Serving, Predecessor: in.DNS.Predecessor, NodeDNS: in.DNS.Node,
 		PodRanges: in.DNS.Network.PodRanges, Services: in.DNS.Network.Services, Answering: in.DNS.Network.Backends,

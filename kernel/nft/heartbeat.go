@@ -17,17 +17,32 @@ func (t *Tables) Renew(ctx context.Context, s *Set) error {
 	return nil
 }
 
+// Note has an element be in a set of the first table for the set's timeout, as Renew has that of its set. Where the
+// kernel does not move deadlines one that is there ends at its own.
+func (t *Tables) Note(ctx context.Context, s *Set, element string) error {
+	err := t.generations.Urgent(func() error { return t.put(ctx, s, element, false) })
+	if err != nil {
+		return fmt.Errorf("add an element to nft set %s %s: %w", t.names[0], s.Name, err)
+	}
+	return nil
+}
+
 // renew adds the element. Where that does not move the deadline of one that is there, it removes that one in the same
 // transaction: no time is without it. In the kernel it does without the program nft, whose start takes longer than a
 // heartbeat on a busy node, and which would be most of the cost of an idle agent.
 //
 // After a transaction that deletes, each program that closes a socket of netfilter waits (see nfattr): 15 ms on an
 // idle machine, and seconds on a busy one (Linux 6.18).
-func (t *Tables) renew(ctx context.Context, s *Set) error {
-	e, table := s.element(s.Renewed), t.all[t.names[0]]
+func (t *Tables) renew(ctx context.Context, s *Set) error { return t.put(ctx, s, s.Renewed, true) }
+
+// put is renew for an element. alone: it is the only one.
+func (t *Tables) put(ctx context.Context, s *Set, element string, alone bool) error {
+	e, table := s.element(element), t.all[t.names[0]]
 	if !t.direct {
 		tx := table.NewTransaction()
-		tx.Flush(reference(s.Name, false))
+		if alone {
+			tx.Flush(reference(s.Name, false))
+		}
 		tx.Add(e)
 		return table.Run(ctx, tx)
 	}
@@ -35,7 +50,7 @@ func (t *Tables) renew(ctx context.Context, s *Set) error {
 		return err
 	}
 	m := wire.New(knftables.Family(t.names[0].Family), t.names[0].Name, func(string) ([]string, bool) { return s.types(), false })
-	if !t.moves {
+	if alone && !t.moves {
 		m.Flush(reference(s.Name, false))
 	}
 	m.AddFor(e, s.Timeout)

@@ -15,8 +15,8 @@ const (
 	// MaxViewLabels bounds the labels of the patterns with a wildcard: each may be
 	// a place of the matcher that a question visits.
 	MaxViewLabels = 4 * MaxViewMatches
-	// MaxViewPortSets bounds the distinct port sets of the enforcing policies: the
-	// kernel has 65,472 sets in a network namespace, and each of these takes one of
+	// MaxViewPortSets bounds the distinct port sets of the enforcing policies, and their rules with ServerName:
+	// the kernel has 65,472 sets in a network namespace, and each of these takes one of
 	// both families.
 	MaxViewPortSets = 256
 )
@@ -51,13 +51,13 @@ const (
 	tooManyMatches  = "have more than %d matches, or %d labels in patterns, together; write fewer, or a wildcard for several"
 	tooManyOpenings = "open them on more than %d different sets of ports, or with as many different ttl, together; give rules the same ports and ttl, or a range for several"
 	tooManyRules    = "cluster policies accept them by more than %d rules with the same subject; write fewer rules, or a range of ports for several"
-	tooManyPortSets = "open more than %d different sets of ports together; give rules the same ports, or a range for several"
+	tooManyPortSets = "open more than %d different sets of ports together; give rules the same ports, or a range for several; each rule with serverName: Require counts as one"
 )
 
 // bounds is the room that policies have together.
 type bounds struct {
-	room  cost // its sets are of ports
-	ports map[policy.PortSet]struct{}
+	room  cost // its sets are of known
+	known map[entrySet]struct{}
 	left  []leftOut
 }
 
@@ -65,7 +65,7 @@ type bounds struct {
 // these rules. Enforcing policies come first, so that audited ones take none of their
 // room; else the order of the names counts.
 func withinBounds(policies []*parsed) ([]*parsed, []leftOut) {
-	b := bounds{room: cost{matches: MaxViewMatches, labels: MaxViewLabels, sets: MaxViewPortSets}, ports: map[policy.PortSet]struct{}{}}
+	b := bounds{room: cost{matches: MaxViewMatches, labels: MaxViewLabels, sets: MaxViewPortSets}, known: map[entrySet]struct{}{}}
 	kept := make([]*parsed, len(policies))
 	for _, audit := range []bool{false, true} {
 		for i, p := range policies {
@@ -85,7 +85,8 @@ func (b *bounds) take(p *parsed) *parsed {
 	ports := &leftOut{kind: kindPolicy, id: p.ID, why: fmt.Sprintf(tooManyPortSets, MaxViewPortSets)}
 	for _, rule := range p.Rules {
 		needs := cost{matches: len(rule.Matches), labels: wildLabels(rule.Matches)}
-		if _, known := b.ports[rule.Ports]; !p.Audit && !known {
+		set := entrySet{rule.Ports, rule.ID}
+		if _, known := b.known[set]; !p.Audit && !known {
 			needs.sets = 1
 		}
 		var over *leftOut
@@ -101,7 +102,7 @@ func (b *bounds) take(p *parsed) *parsed {
 		}
 		b.room = b.room.minus(needs)
 		if needs.sets > 0 {
-			b.ports[rule.Ports] = struct{}{}
+			b.known[set] = struct{}{}
 		}
 		rest.Rules = append(rest.Rules, rule)
 	}

@@ -119,7 +119,7 @@ func TestPortSetsAreBounded(t *testing.T) {
 		got = append(got, fmt.Sprint(p.Object, " ", p.Reason, " ", p.Path, " ", p.Message))
 	}
 	const why = " more of the policy open nothing for pod shop/db: the policies that select it open more than 256 different sets of ports together; " +
-		"give rules the same ports, or a range for several"
+		"give rules the same ports, or a range for several; each rule with serverName: Require counts as one"
 	diff.Error(t, []string{
 		"policy shop/p8 PartiallyInvalid spec.egress[0] this rule and 30" + why, "policy shop/p9 PartiallyInvalid spec.egress[0] this rule and 31" + why,
 	}, got)

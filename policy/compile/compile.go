@@ -129,6 +129,9 @@ func (c *Compiler) parse(p *v1alpha1.FQDNNetworkPolicy) *parsed {
 	r := fqdnnp.Read(p)
 	k := &parsed{Policy: &r.Policy, encrypted: r.Encrypted, serial: c.serial}
 	for _, rule := range r.Rules {
+		if rule.ServerName {
+			rule.ID = rule.NewID()
+		}
 		k.matches += len(rule.Matches)
 		k.labels += wildLabels(rule.Matches)
 	}

@@ -256,7 +256,7 @@ func dump(t *testing.T, s *policy.Snapshot, names []fqdn.Name) string {
 	for _, v := range s.Views {
 		fmt.Fprintln(&b, v.Pod, v.Pod.Labels, v.Pod.IPs, v.Pod.Phase, v.Enforced, v.Denied, v.Unmatched, v.Policies, v.PortSets(), slices.Concat(v.ExactNames()), len(v.Rules.Namespace))
 		for r := range v.Rules.All() {
-			fmt.Fprintln(&b, "  ", r.Policy, r.Path, r.Peer, patterns(r), r.Ports, r.TTL, r.Audit)
+			fmt.Fprintln(&b, "  ", r.Policy, r.Path, r.Peer, patterns(r), r.Ports, r.TTL, r.Audit, r.ServerName, r.ID)
 		}
 		for _, n := range names {
 			fmt.Fprintln(&b, "  ", n, matchPaths(v.Decide(n)))

@@ -76,6 +76,9 @@ func orderedText(r *policy.Rule) string {
 	if r.Audit {
 		text += " audit"
 	}
+	if r.ServerName {
+		text += " " + string(r.ID)
+	}
 	for _, m := range r.Matches {
 		text += " " + m.Pattern.String()
 	}
@@ -127,6 +130,9 @@ func (d netDice) cluster(name string) *v1alpha1.ClusterFQDNNetworkPolicy {
 		}
 		if d.IntN(2) == 0 {
 			rule.Ports = []v1alpha1.Port{{Port: ptr(roll[int32](d, 80, 443))}}
+		}
+		if d.IntN(3) == 0 { // of many rules it breaks
+			rule.Ports, rule.ServerName = []v1alpha1.Port{tcp(443)}, v1alpha1.ServerNameRequire
 		}
 		if d.IntN(15) == 0 {
 			rule.Networks = append(rule.Networks, "10.0.0.0")

@@ -26,14 +26,22 @@ func newRuleset(policies []*parsed) *ruleset {
 		labels += p.labels
 		rules += len(p.Rules)
 	}
-	if matches > MaxViewMatches || labels > MaxViewLabels || len(portSetsOf(policies)) > MaxViewPortSets {
+	if matches > MaxViewMatches || labels > MaxViewLabels || len(entrySetsOf(policies)) > MaxViewPortSets {
 		policies, r.left = withinBounds(policies)
 	}
 	v.Rules.Namespace = make([]*policy.Rule, 0, rules)
+	var audited []*policy.Rule // of NamespaceChecked
 	for i, p := range policies {
 		v.Policies[i] = p.ID
 		for _, rule := range p.Rules {
-			v.Rules.Namespace = append(v.Rules.Namespace, rule.Rule)
+			of := &v.Rules.Namespace
+			switch {
+			case rule.ServerName && p.Audit:
+				of = &audited
+			case rule.ServerName:
+				of = &v.Rules.NamespaceChecked
+			}
+			*of = append(*of, rule.Rule)
 		}
 		if p.encrypted != nil {
 			v.Rules.NamespaceDeny = append(v.Rules.NamespaceDeny, p.encrypted)
@@ -46,7 +54,8 @@ func newRuleset(policies []*parsed) *ruleset {
 		v.Unmatched = max(v.Unmatched, p.Unmatched)
 		v.Limits = v.Limits.Strictest(p.Limits)
 	}
-	v.Index = policy.NewIndex(v.Rules.Namespace, matches)
+	v.Rules.NamespaceChecked = append(v.Rules.NamespaceChecked, audited...)
+	v.Index = policy.NewIndex(slices.Concat(v.Rules.Namespace, v.Rules.NamespaceChecked), matches)
 	r.left = append(r.left, overOpenings(v.Index, tooManyOpenings)...)
 	return r
 }
@@ -67,17 +76,24 @@ func (r *ruleset) with(beside *netRules) []*policy.Rule {
 	return r.list
 }
 
-// portSetsOf returns the distinct port sets of the enforcing policies.
-func portSetsOf(policies []*parsed) map[policy.PortSet]struct{} {
-	ports := map[policy.PortSet]struct{}{}
+// entrySet is a set of the kernel that a rule with names asks for: rules with the same ports share one, and one with
+// ServerName has its own.
+type entrySet struct {
+	ports policy.PortSet
+	id    policy.RuleID
+}
+
+// entrySetsOf returns the distinct sets of the enforcing policies.
+func entrySetsOf(policies []*parsed) map[entrySet]struct{} {
+	sets := map[entrySet]struct{}{}
 	for _, p := range policies {
 		for _, rule := range p.Rules {
 			if !p.Audit {
-				ports[rule.Ports] = struct{}{}
+				sets[entrySet{rule.Ports, rule.ID}] = struct{}{}
 			}
 		}
 	}
-	return ports
+	return sets
 }
 
 // closedRuleset returns the ruleset of a pod that only may be denied: the settings of

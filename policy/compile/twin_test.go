@@ -66,7 +66,9 @@ func randomPolicy(r *rand.Rand, name string) *v1alpha1.FQDNNetworkPolicy {
 		}
 		rule := aRule(texts...)
 		if r.IntN(2) == 0 {
-			rule = on(rule, tcp(int32(1+r.IntN(3))))
+			if rule = on(rule, tcp(int32(1+r.IntN(3)))); r.IntN(4) == 0 {
+				rule = checked(rule)
+			}
 		}
 		p.Spec.Egress = append(p.Spec.Egress, rule)
 	}

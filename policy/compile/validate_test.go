@@ -74,6 +74,22 @@ func slips() map[string]slip {
 			change:   func(s *spec) { s.Egress[0].Ports = []v1alpha1.Port{tcp(0), tcp(1)} },
 			problems: []string{"spec.egress[0].ports[0].port: 0 is no port"},
 		},
+		"a server name on all ports": {
+			change:   func(s *spec) { s.Egress = append(s.Egress, checked(aRule("closed.test"))) },
+			problems: []string{"spec.egress[1].serverName: server names are of TLS over TCP; with Require, write ports, each with protocol: TCP"},
+		},
+		"a server name on ports of all protocols": {
+			change: func(s *spec) {
+				s.Egress = append(s.Egress, checked(on(aRule("closed.test"), tcp(443), v1alpha1.Port{Port: ptr(int32(80))})))
+			},
+			problems: []string{"spec.egress[1].serverName: server names are of TLS over TCP"},
+		},
+		"an unknown word for the server name": {
+			change: func(s *spec) {
+				s.Egress[0].Ports, s.Egress[0].ServerName = []v1alpha1.Port{tcp(443)}, "require"
+			},
+			problems: []string{`spec.egress[0].serverName: "require" is unknown; write Ignore or Require (it counts as Require)`},
+		},
 		"only bad ports": {
 			change:   func(s *spec) { s.Egress = append(s.Egress, on(aRule("closed.test"), tcp(70000))) },
 			problems: []string{"spec.egress[1].ports[0].port: 70000 is no port"},

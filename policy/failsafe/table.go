@@ -48,6 +48,8 @@ type Inputs struct {
 	// Resolvers are those of the host, Upstreams those of the agent.
 	Resolvers []netip.Addr
 	Upstreams []netip.AddrPort
+	// RelayPort is where agents check server names for pods, 0 for nowhere.
+	RelayPort uint16
 }
 
 // Rows returns the table, and which failsafes are missing, "" for none: a node without them could be
@@ -71,7 +73,11 @@ func (in *Inputs) fill(t *table) (missing string) {
 	t.add("pods of this node", outward, slices.Clone(own))
 	t.add("pods and Services", outward, slices.Concat(in.Ranges, c.PodRanges, singles(c.ClusterIPs...)))
 	t.rows[len(t.rows)-1].Yields = true
-	t.add("DNS of pods", inward, own, port(policy.UDP, dns), port(policy.TCP, dns))
+	served := []policy.PortRange{port(policy.UDP, dns), port(policy.TCP, dns)}
+	if in.RelayPort != 0 {
+		served = append(served, port(policy.TCP, in.RelayPort))
+	}
+	t.add("DNS of pods", inward, own, served...)
 	t.add("pods to the API server", inward, slices.Concat(in.Ranges, c.PodRanges), in.serves()...)
 	var control []netip.Addr
 	for _, a := range c.APIServers.Endpoints {

@@ -23,23 +23,39 @@ import (
 const Refused = "a cluster policy (Admin) allows it, and another NetworkPolicy engine needs a NetworkPolicy beside that policy; " +
 	"ask who administers the cluster's policies for it"
 
-// Endpoint returns the prefixes of the addresses on which agents serve DNS: the default ones, and
+// Serving is where agents serve pods.
+type Serving struct {
+	Prefixes []netip.Prefix
+	// RelayPort is the TCP port of connections whose server name is required.
+	RelayPort uint16
+}
+
+// RelayPort is the default one.
+const RelayPort = 9955
+
+// Endpoint returns the prefixes of the addresses on which agents serve pods, with the default port: the default ones, and
 // the addresses of a Corefile's bind.
-func Endpoint(bind ...netip.Addr) []netip.Prefix {
+func Endpoint(bind ...netip.Addr) Serving {
 	out := []netip.Prefix{netip.MustParsePrefix("169.254.20.0/24"), netip.MustParsePrefix("fd5c:7a1e:93b4::/64")}
 	for _, a := range bind {
 		if !slices.ContainsFunc(out, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			out = append(out, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
-	return out
+	return Serving{out, RelayPort}
+}
+
+// Relay returns the same with another port.
+func (s Serving) Relay(port int) Serving {
+	s.RelayPort = uint16(port)
+	return s
 }
 
 // Beside returns the NetworkPolicies that the other engine needs beside the policy, in a stable
 // order: one for the pods that the policy and one of others that limits egress both select. It
 // leaves out those that others have already.
-func (p *Policy) Beside(others []*networkingv1.NetworkPolicy, endpoint []netip.Prefix) (out []*networkingv1.NetworkPolicy) {
-	if len(endpoint) == 0 || len(p.egress) == 0 {
+func (p *Policy) Beside(others []*networkingv1.NetworkPolicy, endpoint Serving) (out []*networkingv1.NetworkPolicy) {
+	if len(endpoint.Prefixes) == 0 || len(p.egress) == 0 && !p.serverNames {
 		return nil // a rule without addresses would open all of them
 	}
 	for _, n := range others {
@@ -140,11 +156,14 @@ func intersect(a, b *metav1.LabelSelector) (both metav1.LabelSelector, possible 
 }
 
 // object returns the NetworkPolicy for a selector.
-func (p *Policy) object(pods metav1.LabelSelector, endpoint []netip.Prefix) *networkingv1.NetworkPolicy {
+func (p *Policy) object(pods metav1.LabelSelector, endpoint Serving) *networkingv1.NetworkPolicy {
 	dns := networkingv1.NetworkPolicyEgressRule{Ports: []networkingv1.NetworkPolicyPort{
 		Port(policy.UDP, intstr.FromInt32(dnsPort)), Port(policy.TCP, intstr.FromInt32(dnsPort)),
 	}}
-	for _, prefix := range endpoint {
+	if p.serverNames {
+		dns.Ports = append(dns.Ports, Port(policy.TCP, intstr.FromInt32(int32(endpoint.RelayPort))))
+	}
+	for _, prefix := range endpoint.Prefixes {
 		dns.To = append(dns.To, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: prefix.Masked().String()}})
 	}
 	return &networkingv1.NetworkPolicy{

@@ -41,7 +41,10 @@ func net(t *testing.T, namespace, spec string) *networkingv1.NetworkPolicy {
 
 const dns = `{"ports":[{"protocol":"UDP","port":53},{"protocol":"TCP","port":53}],"to":[{"ipBlock":{"cidr":"169.254.20.0/24"}},{"ipBlock":{"cidr":"fd5c:7a1e:93b4::/64"}},{"ipBlock":{"cidr":"192.0.2.53/32"}}]}`
 
-// rulesOf returns the rules of the one object, without the one for DNS.
+// relayed is the same with the port of connections whose server name is required.
+var relayed = strings.Replace(dns, "}],", `},{"protocol":"TCP","port":9956}],`, 1)
+
+// rulesOf returns the rules of the one object, without the one for DNS alone.
 func rulesOf(t *testing.T, all []*networkingv1.NetworkPolicy) string {
 	t.Helper()
 	if len(all) == 0 {
@@ -53,10 +56,13 @@ func rulesOf(t *testing.T, all []*networkingv1.NetworkPolicy) string {
 		fatal.If(t, err)
 		texts = append(texts, string(text))
 	}
-	if len(all) > 1 || texts[0] != dns {
+	if len(all) > 1 || texts[0] != dns && texts[0] != relayed {
 		t.Fatalf("%d objects, the first with %s", len(all), texts[0])
 	}
-	return strings.Join(texts[1:], " ")
+	if texts[0] == dns {
+		texts = texts[1:]
+	}
+	return strings.Join(texts, " ")
 }
 
 // TestPorts: DNS to the endpoint, and the ports of the rules with those to which Services lead.
@@ -70,14 +76,16 @@ func TestPorts(t *testing.T) {
 	for spec, want := range map[string]string{
 		`{egress: [{matches: [{name: a.test}], ports: [{protocol: TCP, port: 443}, {protocol: UDP, port: 1, endPort: 9}]}]}`: `{"ports":[{"protocol":"TCP","port":443},{"protocol":"UDP","port":1,"endPort":9}]}`,
 		`{egress: [{matches: [{name: a.test}], ports: [{protocol: TCP}]}, {matches: [{name: b.test}], ports: [{port: 1}]}]}`: `{"ports":[{"protocol":"TCP"},{"protocol":"UDP","port":1},{"protocol":"SCTP","port":1}]}`,
-		`{egress: [{matches: [{name: a.test}]}]}`: `{}`,
+		`{egress: [{matches: [{name: a.test}]}]}`:                                                           `{}`,
+		`{egress: [{matches: [{name: a.test}], ports: [{protocol: TCP, port: 443}], serverName: Require}]}`: relayed,
+		`{egress: [{matches: [{name: a.test}], ports: [{protocol: TCP, port: 443}], serverName: Require}, {matches: [{name: b.test}], ports: [{protocol: TCP, port: 80}]}]}`: relayed + ` {"ports":[{"protocol":"TCP","port":80}]}`,
 		`{egress: []}`: "nothing",
 		`{egress: [{matches: [{name: "a..b"}]}]}`:                                                             "nothing",
 		`{enforcement: Audit, egress: [{matches: [{name: a.test}]}]}`:                                         "nothing",
 		`{egress: [{matches: [{name: db.shop.svc.cluster.local}], ports: [{protocol: TCP, port: 80}]}]}`:      `{"ports":[{"protocol":"TCP","port":80},{"protocol":"TCP","port":8080}]}`,
 		`{egress: [{matches: [{pattern: "d*.shop.svc.cluster.local"}], ports: [{protocol: TCP, port: 81}]}]}`: `{"ports":[{"protocol":"TCP","port":81},{"protocol":"TCP","port":"http"}]}`,
 	} {
-		if got := rulesOf(t, Of(out(t, spec), services).Beside([]*networkingv1.NetworkPolicy{net(t, "shop", "{policyTypes: [Egress]}")}, Endpoint(addr("192.0.2.53"), addr("169.254.20.53")))); got != want {
+		if got := rulesOf(t, Of(out(t, spec), services).Beside([]*networkingv1.NetworkPolicy{net(t, "shop", "{policyTypes: [Egress]}")}, Endpoint(addr("192.0.2.53"), addr("169.254.20.53")).Relay(9956))); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", spec, got, want)
 		}
 	}
@@ -142,7 +150,7 @@ func TestWhere(t *testing.T) {
 			t.Errorf("%s: an applied one with other ports is replaced by %v", spec, again)
 		}
 	}
-	if all := p.Beside([]*networkingv1.NetworkPolicy{net(t, "shop", "{policyTypes: [Egress]}")}, nil); all != nil {
+	if all := p.Beside([]*networkingv1.NetworkPolicy{net(t, "shop", "{policyTypes: [Egress]}")}, Serving{}); all != nil {
 		t.Errorf("without an endpoint DNS is open to every address: %s", Text(all))
 	}
 }

@@ -25,7 +25,9 @@ type Policy struct {
 	Name      string // of the policy
 	OfCluster bool   // show the object only to viewers who may get the cluster policy
 	pods      metav1.LabelSelector
-	egress    []networkingv1.NetworkPolicyEgressRule // none: nothing is needed
+	egress    []networkingv1.NetworkPolicyEgressRule // none: nothing is needed, but for serverNames
+	// serverNames: rules require the server name. The other engine sees their connections go to the agent.
+	serverNames bool
 }
 
 // Services are the Services of a cluster, and the domain of their names. The other engine judges
@@ -40,7 +42,7 @@ type Services struct {
 func Of(p *v1alpha1.FQDNNetworkPolicy, s Services) *Policy {
 	out := &Policy{Namespace: p.Namespace, Name: p.Name, pods: p.Spec.PodSelector}
 	if read := fqdnnp.Read(p); p.Spec.Enforcement != v1alpha1.EnforcementAudit {
-		out.egress = egress(read.Rules, s)
+		out.open(read.Rules, s)
 	}
 	return out
 }
@@ -59,7 +61,7 @@ func OfCluster(p *v1alpha1.ClusterFQDNNetworkPolicy, namespace string, labels ma
 	if of := p.Spec.Subject.Pods; of != nil {
 		out.pods = *of.PodSelector
 	}
-	out.egress = egress(slices.DeleteFunc(read.Rules, func(r ordered.Rule) bool {
+	out.open(slices.DeleteFunc(read.Rules, func(r ordered.Rule) bool {
 		return r.Tier != policy.Admin || r.Action != policy.Accept || r.Broken
 	}), s)
 	return out
@@ -73,6 +75,14 @@ type target struct {
 
 func (t target) compare(o target) int {
 	return cmp.Or(cmp.Compare(t.Protocol, o.Protocol), strings.Compare(t.name, o.name))
+}
+
+// open adds what rules need.
+func (p *Policy) open(rules []ordered.Rule, s Services) {
+	rules = slices.Clone(rules)
+	n := len(rules)
+	rules = slices.DeleteFunc(rules, func(r ordered.Rule) bool { return r.ServerName })
+	p.serverNames, p.egress = len(rules) < n, egress(rules, s)
 }
 
 // egress returns the rule that opens the ports of rules to every destination: none without ports,

@@ -45,6 +45,10 @@ var bounds = []bound{
 	{"limits", "| `connections_per_pod N` | `64` | ", "1 to 1048576", "limits {\nconnections 1048576\nconnections_per_pod %s\n}", "1"},
 	{"limits", "| `addresses N` | `128` | ", "1 to 4096", "limits {\naddresses %s\n}", "1"},
 	{"limits", "| `grants_per_pod N` | `8192` | ", "1 to 32768", "limits {\ngrants_per_pod %s\n}", "1"},
+	{"servernames", "| `port N` | `9955` | ", "1 to 65535", "servernames {\nport %s\n}", "1"},
+	{"servernames", "| `connections_per_pod N` | `1024` | ", "1 to 65536", "servernames {\nconnections 65536\nconnections_per_pod %s\n}", "1"},
+	{"servernames", "| `hellos_per_pod N` | `64` | ", "1 to 65536", "servernames {\nhellos 65536\nhellos_per_pod %s\n}", "1"},
+	{"servernames", "| `grace DURATION` | `30s` | ", "0s to 1h", "servernames {\ngrace %s\n}", "1ms"},
 	{"All directives", "| [`ttl`](#ttl) `MIN_TTL MAX_TTL` | TTLs are unchanged | MIN_TTL ", "0s to 1h", "ttl %s 2h", "1s"},
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/servername"
 )
 
 // Config is everything the administrator of the node can set. A Config that
@@ -55,6 +56,8 @@ type Config struct {
 	AuditFilter audit.Filter
 	// Limits bound what pods can make the agent hold.
 	Limits Limits
+	// ServerNames is about the connections of rules that require the server name.
+	ServerNames ServerNames
 	// CacheEntries and CacheBytes bound the answers that are kept, of all zones.
 	CacheEntries int
 	CacheBytes   int64
@@ -173,6 +176,14 @@ type Limits struct {
 	GrantsPerPod      int
 }
 
+// ServerNames says where connections of rules with a server name are served, and bounds them.
+type ServerNames struct {
+	Port int // of the agent's own addresses
+	servername.Limits
+	// Grace is how long an agent serves open connections after the next one has taken the node, from its own end on.
+	Grace time.Duration
+}
+
 // Default returns the configuration of an empty file but for the zones: the
 // administrator has to name an upstream.
 func Default() *Config {
@@ -197,6 +208,7 @@ func Default() *Config {
 			Addresses: 128,
 			Grants:    262144, GrantsPerPod: 8192,
 		},
+		ServerNames:  ServerNames{Port: 9955, Limits: servername.DefaultLimits, Grace: 30 * time.Second},
 		GrantTimeout: 500 * time.Millisecond,
 		CacheEntries: 10_000,
 		CacheBytes:   32 << 20,
@@ -248,6 +260,7 @@ func (c *Config) NeedsRestart(start *Config) []string {
 		{"hold", c.Hold == start.Hold},
 		{"intercept", sameAddrs(c.Intercept, start.Intercept)},
 		{"mark", c.Mark == start.Mark && c.Candidate == start.Candidate && c.Accepted == start.Accepted},
+		{"servernames", c.ServerNames == start.ServerNames},
 	} {
 		if !d.same {
 			names = append(names, d.name)

@@ -1,6 +1,7 @@
 package corefile
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -29,13 +30,14 @@ var directives = map[string]directive{
 	"hold": {once: true, read: func(c *Config, s stanza) error {
 		return bounded("hold", "10m", &c.Hold, 0, 24*time.Hour, stanza.span).read(s)
 	}},
-	"intercept": {read: func(c *Config, s stanza) error { return s.addresses(&c.Intercept) }},
-	"limits":    {once: true, block: true, read: readLimits},
-	"mark":      {once: true, read: readMark},
-	"nat64":     {read: readNAT64},
-	"rebind":    {read: readRebind},
-	"search":    {read: readSearch},
-	"ttl":       {once: true, read: readTTL},
+	"intercept":   {read: func(c *Config, s stanza) error { return s.addresses(&c.Intercept) }},
+	"limits":      {once: true, block: true, read: readLimits},
+	"mark":        {once: true, read: readMark},
+	"nat64":       {read: readNAT64},
+	"rebind":      {read: readRebind},
+	"search":      {read: readSearch},
+	"servernames": {once: true, block: true, read: readServerNames},
+	"ttl":         {once: true, read: readTTL},
 }
 
 // addresses appends the arguments, at least one, to those there are.
@@ -178,4 +180,16 @@ func readLimits(c *Config, s stanza) error {
 		number("connections", "100", &l.Connections, 1, 1<<20), number("connections_per_pod", "100", &l.ConnectionsPerPod, 1, 1<<20),
 		number("addresses", "100", &l.Addresses, 1, 4096),
 		number("grants", "100", &l.Grants, 1, 1<<20), number("grants_per_pod", "100", &l.GrantsPerPod, 1, 32768))
+}
+
+func readServerNames(c *Config, s stanza) error {
+	if len(s.args) > 0 || len(s.block) == 0 {
+		return s.errorf(`is a block, write "servernames { … }" with one option a line`)
+	}
+	n := &c.ServerNames
+	return s.options("an option of servernames", nil,
+		number("port", "9955", &n.Port, 1, math.MaxUint16),
+		number("connections", "8192", &n.Connections, 1, 1<<16), number("connections_per_pod", "1024", &n.ConnectionsPerPod, 1, 1<<16),
+		number("hellos", "1024", &n.Hellos, 1, 1<<16), number("hellos_per_pod", "64", &n.HellosPerPod, 1, 1<<16),
+		bounded("grace", "30s", &n.Grace, 0, time.Hour, stanza.span))
 }

@@ -57,7 +57,7 @@ func TestCompleteExampleHasTheDefaults(t *testing.T) {
 // options are the options of a directive's block, as the parser lists them.
 func options(t *testing.T, directive string) []string {
 	t.Helper()
-	line := map[string]string{"audit": "audit /a", "cache": "cache", "limits": "limits", "forward": "forward a.test 192.0.2.2"}[directive]
+	line := map[string]string{"audit": "audit /a", "cache": "cache", "limits": "limits", "servernames": "servernames", "forward": "forward a.test 192.0.2.2"}[directive]
 	if line == "" {
 		return nil
 	}
@@ -91,7 +91,7 @@ func TestEveryDirectiveIsDocumented(t *testing.T) {
 func TestRestartsAreDocumented(t *testing.T) {
 	text := documentation(t)
 	old := Default()
-	restart := []string{"audit", "bind", "dataplane", "failclosed", "forward", "hold", "intercept", "mark"}
+	restart := []string{"audit", "bind", "dataplane", "failclosed", "forward", "hold", "intercept", "mark", "servernames"}
 	changed := &Config{}
 	if got := old.NeedsRestart(&Config{Intercept: old.Bind, FailClosed: true, Zones: []Zone{{To: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53")}}}}); !slices.Equal(got, restart) {
 		t.Errorf("needs a restart: %v, want %v", got, restart)

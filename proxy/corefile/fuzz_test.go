@@ -17,6 +17,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("a.test {\nforward . 192.0.2.1 {\npolicy random\n}\n}\n")
 	f.Add(". {\nforward . kube-dns.kube-system 192.0.2.1 a.b\n}\n")
 	f.Add(". {\nforward . 192.0.2.1\naudit stdout {\nverdict denied failed\nnamespace shop\nsample 10\n}\n}\n")
+	f.Add(". {\nforward . 192.0.2.1\nservernames {\nport 443\nhellos 64\n}\n}\n")
 	f.Add("limits {\nqueries 5 {\n}")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "import") {
@@ -48,6 +49,8 @@ func broken(c *Config) (wrong []string) {
 	must(c.Limits.Queries >= c.Limits.QueriesPerPod && c.Limits.QueriesPerPod > 0, "bounds of queries")
 	must(c.Limits.Connections >= c.Limits.ConnectionsPerPod && c.Limits.ConnectionsPerPod > 0, "bounds of connections")
 	must(c.Limits.RatePerPod > 0 && c.Limits.BurstPerPod > 0 && c.Limits.Addresses > 0, "bounds")
+	must(c.ServerNames.Port > 0 && c.ServerNames.Port <= 65535 && c.ServerNames.ConnectionsPerPod > 0 && c.ServerNames.HellosPerPod > 0 &&
+		c.ServerNames.Connections >= c.ServerNames.ConnectionsPerPod && c.ServerNames.Hellos >= c.ServerNames.HellosPerPod && c.ServerNames.Grace >= 0 && c.ServerNames.Grace <= time.Hour, "server names")
 	must(c.CacheEntries >= 16 && c.CacheEntries <= 1_000_000, "entries")
 	must(c.CacheBytes >= 1<<20 && c.CacheBytes <= 1<<30, "size")
 	must(c.TTL.Min <= c.TTL.Max && c.TTL.Min <= 3600 && c.TTL.Max < 1<<31, "ttl")
@@ -110,6 +113,7 @@ func TestBrokenDetectsInvalidConfigurations(t *testing.T) {
 		"prefetch":           func(c *Config) { c.Zones[0].Cache.Prefetch.Percent = 91 },
 		"serve_stale":        func(c *Config) { c.Zones[0].Cache.ServeStale = time.Millisecond },
 		"health_check":       func(c *Config) { c.Zones[0].Probe = 0 },
+		"server names":       func(c *Config) { c.ServerNames.Hellos = 63 },
 		"the log's sample":   func(c *Config) { c.AuditFilter.Sample = 0 },
 		"the log's verdicts": func(c *Config) { c.AuditFilter.Verdicts = []string{"denied", "no"} },
 		"a zone twice":       func(c *Config) { c.Zones = append(c.Zones, c.Zones[1]) },

@@ -137,4 +137,7 @@ func (p *parser) finish() {
 	if l := c.Limits; l.QueriesPerPod > l.Queries || l.ConnectionsPerPod > l.Connections || l.GrantsPerPod > l.Grants {
 		p.fail(p.seen["limits"].errorf("the bound of one pod is above the bound of all, write a lower one"))
 	}
+	if n := c.ServerNames; n.ConnectionsPerPod > n.Connections || n.HellosPerPod > n.Hellos {
+		p.fail(p.seen["servernames"].errorf("the bound of one pod is above the bound of all, write a lower one"))
+	}
 }

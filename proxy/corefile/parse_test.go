@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/servername"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
@@ -103,6 +104,14 @@ func TestParseEverything(t *testing.T) {
         grants 3000
         grants_per_pod 300
     }
+    servernames {
+        port 8443
+        connections 2000
+        connections_per_pod 200
+        hellos 500
+        hellos_per_pod 50
+        grace 5m
+    }
 }
 a.corp.test corp.test {
     forward . 192.0.2.53 {
@@ -147,6 +156,7 @@ a.corp.test corp.test {
 		AuditFilter:  audit.Filter{Verdicts: []string{"denied", "would-deny", "failed"}, Namespaces: []string{"shop", "kube-system"}, Sample: 100},
 		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8, Grants: 3000, GrantsPerPod: 300},
 		CacheEntries: 5000, CacheBytes: 8 << 20, TTL: TTL{5, 3600},
+		ServerNames: ServerNames{Port: 8443, Limits: servername.Limits{Connections: 2000, ConnectionsPerPod: 200, Hellos: 500, HellosPerPod: 50}, Grace: 5 * time.Minute},
 	}
 	diff.Error(t, want, c)
 	for q, zone := range map[string]string{"x.a.corp.test": "a.corp.test", "b.corp.test": "corp.test", "notcorp.test": ".", ".": "."} {
@@ -292,6 +302,10 @@ func TestBadFiles(t *testing.T) {
 		{"limit 0", "limits {\n queries 0\n}", "out of bounds"},
 		{"a limit twice", "limits {\n queries 5\n queries 6\n}", "queries: stands in line 4 already, write it once"},
 		{"limits crossed", "limits {\n queries 5\n queries_per_pod 6\n}", "above the bound of all"},
+		{"servernames", "servernames 8443", "is a block"},
+		{"a server name's option", "servernames {\n timeout 3s\n}", "is not an option of servernames, write port, connections, connections_per_pod, hellos, hellos_per_pod or grace"},
+		{"connections crossed", "servernames {\n connections 1023\n}", "servernames: the bound of one pod is above the bound of all"},
+		{"hellos crossed", "servernames {\n hellos_per_pod 1025\n}", "servernames: the bound of one pod is above the bound of all"},
 		{"an option's block", "limits {\n queries 5 {\n }\n}", "queries: has no block of its own"},
 		{"unknown", "frobnicate", "is not a directive, write one of audit, bind, cache, cluster, dataplane, failclosed, failsafe, follow, forward,"},
 		{"kubernetes", "kubernetes cluster.local {\n pods insecure\n}", "answered by the upstream"},

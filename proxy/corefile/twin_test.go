@@ -119,6 +119,27 @@ func (w *writer) forward() (string, Zone) {
 	return head, z
 }
 
+func (w *writer) serverNames() []string {
+	n := &w.want.ServerNames
+	number := func(name string, to *int, least, most int) func() string {
+		return func() string {
+			*to = least + w.IntN(most-least+1)
+			return fmt.Sprint(name, " ", *to)
+		}
+	}
+	return w.some(map[string]func() string{
+		"grace": func() string {
+			n.Grace = time.Duration(w.IntN(3_600_001)) * time.Millisecond
+			return "grace " + n.Grace.String()
+		},
+		"port":                number("port", &n.Port, 1, 65535),
+		"connections":         number("connections", &n.Connections, 1024, 65536),
+		"connections_per_pod": number("connections_per_pod", &n.ConnectionsPerPod, 1, 1024),
+		"hellos":              number("hellos", &n.Hellos, 64, 65536),
+		"hellos_per_pod":      number("hellos_per_pod", &n.HellosPerPod, 1, 64),
+	})
+}
+
 // TestParseTwin: random good files, in any order and spelling, become what their
 // writer meant.
 func TestParseTwin(t *testing.T) {
@@ -140,6 +161,9 @@ func TestParseTwin(t *testing.T) {
 		if w.IntN(2) == 0 {
 			w.want.Follow = w.IntN(2) == 0
 			lines = append(lines, "follow "+map[bool]string{true: "on", false: "off"}[w.want.Follow])
+		}
+		if names := w.serverNames(); len(names) > 0 {
+			lines = append(lines, "servernames {\n"+w.shuffled(names)+"\n}")
 		}
 		w.want.Zones = []Zone{zone}
 		file := ". {\n" + w.shuffled(lines) + "\n}\n"

@@ -124,21 +124,39 @@ func (g *Guard) Blocked(n fqdn.Name, a netip.Addr, pods *policy.Snapshot) string
 	return ""
 }
 
+// Inside tells whether an address, or one that it carries, is of the cluster or of the pod's own link. A name that may
+// open it opens it for no rule that requires the server name: the agent's connections to it would not be as the pod's.
+func (g *Guard) Inside(a netip.Addr, pods *policy.Snapshot) bool {
+	a = a.Unmap()
+	return slices.ContainsFunc(append(embedded(a, g.nat64), a), func(a netip.Addr) bool {
+		return slices.Contains(metadata, a) || contains(linkLocal, a) || g.ofCluster(a, pods)
+	})
+}
+
 // Verdicts are the guard's decisions about the addresses of one answer.
 type Verdicts struct {
-	Name  fqdn.Name
-	Addrs []Verdict
+	Name   fqdn.Name
+	Addrs  []Verdict
+	Places bool // Inside of each counts
 }
 
 // Verdict is the guard's decision about one address.
 type Verdict struct {
 	Addr   netip.Addr
 	Reason string // as Blocked returns it
+	Inside bool   // as Inside returns it; false for an address with a Reason
+}
+
+// Judge returns the decision about an address for a name.
+func (g *Guard) Judge(n fqdn.Name, a netip.Addr, place bool, pods *policy.Snapshot) Verdict {
+	v := Verdict{Addr: a, Reason: g.Blocked(n, a, pods)}
+	v.Inside = place && v.Reason == "" && g.Inside(a, pods)
+	return v
 }
 
 // Confirms tells whether each verdict is the same by this guard and these pods.
 func (g *Guard) Confirms(v *Verdicts, pods *policy.Snapshot) bool {
-	return !slices.ContainsFunc(v.Addrs, func(of Verdict) bool { return g.Blocked(v.Name, of.Addr, pods) != of.Reason })
+	return !slices.ContainsFunc(v.Addrs, func(of Verdict) bool { return g.Judge(v.Name, of.Addr, v.Places, pods) != of })
 }
 
 // reason returns why an address is closed to a name from outside or inside the cluster

@@ -252,3 +252,22 @@ func TestGuardKnowsResolvers(t *testing.T) {
 	}
 	diff.Equal(t, "", g.Blocked(policytest.Name("dns.test"), mustAddr("198.51.100.53"), nil), "blocked although the administrator allows it")
 }
+
+// TestInside: what is of the cluster or of the pod's link, whatever the guard lets a name open.
+func TestInside(t *testing.T) {
+	g, snap := world(t)
+	for a, want := range map[string]bool{
+		"192.0.2.1": false, "::ffff:192.0.2.1": false, "2001:db8:9::1": false, "172.16.0.1": false, "198.51.100.53": false, // a resolver
+		"10.96.7.1": true, "::ffff:10.96.7.1": true, "10.1.0.6": true, "10.1.0.9": true, "2001:db8:1::2": true, "192.0.2.250": true, "203.0.113.250": true, "fd5c:7a1e:93b4::53": true,
+		"169.254.169.254": true, "169.254.0.1": true, "fe80::1": true, "fd00:ec2::254": true,
+		"64:ff9b::10.96.7.1": true, "64:ff9b::192.0.2.1": false, "2001:db8:64::10.1.0.6": true, "2002:0a01:0006::1": true,
+	} {
+		diff.Equal(t, want, g.Inside(mustAddr(a), snap), a)
+		for _, n := range []string{"www.example.org", "a.ingress.test", "partner.svc.cluster.local"} {
+			v := g.Judge(policytest.Name(n), mustAddr(a), true, snap)
+			if v.Reason != g.Blocked(policytest.Name(n), mustAddr(a), snap) || v.Inside != (want && v.Reason == "") || g.Judge(policytest.Name(n), mustAddr(a), false, snap).Inside {
+				t.Errorf("%s %s: %+v", n, a, v)
+			}
+		}
+	}
+}

@@ -155,10 +155,13 @@ func (f *Fake) Uplinks() ([]link.Uplink, error) {
 	return []link.Uplink{{Name: "eth0", Addrs: addrs, Default: true}}, err
 }
 
-// Route implements link.Interface: of an address without a home by eth0.
+// Route implements link.Interface: of the node's own address by lo, of one without a home by eth0.
 func (f *Fake) Route(addr netip.Addr) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if _, own := f.addrs[addr]; own {
+		return "lo", nil
+	}
 	if found := f.homes[addr]; len(found) > 0 {
 		return found[0].Iface, nil
 	}

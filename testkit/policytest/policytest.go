@@ -51,8 +51,11 @@ func Pod(name, ips string, selectedBy ...string) policy.Pod {
 func Rules(rules ...*policy.Rule) (out policy.Rules) {
 	for _, r := range rules {
 		tier := map[policy.Tier]*[]*policy.Rule{policy.Admin: &out.Admin, policy.Namespace: &out.Namespace, policy.Baseline: &out.Baseline}[r.Tier]
-		if r.Tier == policy.Namespace && r.Action == policy.Deny {
+		switch {
+		case r.Tier == policy.Namespace && r.Action == policy.Deny:
 			tier = &out.NamespaceDeny
+		case r.Tier == policy.Namespace && r.ServerName:
+			tier = &out.NamespaceChecked
 		}
 		*tier = append(*tier, r)
 	}

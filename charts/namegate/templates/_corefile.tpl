@@ -57,6 +57,14 @@
         {{- end }}
     }
     {{- end }}
+    {{- with $c.serverNames }}
+    {{- include "namegate.checkServerNames" . }}
+    servernames {
+        {{- range $option, $n := . }}
+        {{ snakecase $option }} {{ if kindIs "string" $n }}{{ default "30s" $n }}{{ else }}{{ $n | int64 }}{{ end }}
+        {{- end }}
+    }
+    {{- end }}
     {{- with $c.extra }}
     {{- . | trim | nindent 4 }}
     {{- end }}
@@ -99,12 +107,29 @@ audit {{ .audit }}
 
 {{- /* Refuses a bound of one pod above that of all; the defaults are the agent's. */ -}}
 {{- define "namegate.checkLimits" -}}
-{{- $limits := . -}}
-{{- range $bounds := list (list "queriesPerPod" 512 "queries" 4096) (list "connectionsPerPod" 64 "connections" 1024) -}}
+{{- include "namegate.checkBounds" (list "limits" . (list "queriesPerPod" 512 "queries" 4096) (list "connectionsPerPod" 64 "connections" 1024)) -}}
+{{- end -}}
+
+{{- define "namegate.checkServerNames" -}}
+{{- include "namegate.checkBounds" (list "serverNames" . (list "connectionsPerPod" 1024 "connections" 8192) (list "hellosPerPod" 64 "hellos" 1024)) -}}
+{{- if gt (include "namegate.grace" . | int64) 3600 -}}
+{{- fail (printf "corefile.serverNames: grace, %s, is out of bounds; write 0s to 1h" .grace) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* How long connections of rules with a server name are served in an upgrade, in seconds; the default is the agent's. */ -}}
+{{- define "namegate.grace" -}}
+{{- include "namegate.seconds" (default "30s" .grace) -}}
+{{- end -}}
+
+{{- define "namegate.checkBounds" -}}
+{{- $where := index . 0 -}}
+{{- $limits := index . 1 -}}
+{{- range $bounds := slice . 2 -}}
 {{- $one := default (index $bounds 1) (get $limits (index $bounds 0)) | int64 -}}
 {{- $all := default (index $bounds 3) (get $limits (index $bounds 2)) | int64 -}}
 {{- if gt $one $all -}}
-{{- fail (printf "corefile.limits: %s, %d, is above %s, %d; write a lower one" (index $bounds 0) $one (index $bounds 2) $all) -}}
+{{- fail (printf "corefile.%s: %s, %d, is above %s, %d; write a lower one" $where (index $bounds 0) $one (index $bounds 2) $all) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -208,24 +233,24 @@ cache{{ with .maxTTL }} {{ . }}{{ end }} {
 {{- /*
 What of the configuration only a new agent takes over: directives, and the addresses that pods dial. It is
 written into the pods' template, so that a change of it rolls the agents, and a change of anything else does
-not. Of a text of one's own it is whole lines, of audit with the block but for its filters, and of forward all.
+not. Of a text of one's own it is whole lines, of audit with the block but for its filters, of servernames with the block, and of forward all.
 */ -}}
 {{- define "namegate.restartOn" -}}
 {{- $c := .Values.corefile -}}
 {{- $found := list -}}
+{{- /* A block follows its directive up to the brace that ends it. */ -}}
+{{- $blocks := `(audit|servernames)\b([^\n{]|\{[$%])*(\{([^{}#]|#.*|\{[$%][^}]*\})*\})?` -}}
+{{- $lines := `(bind|dataplane|failclosed|hold|import|intercept|mark)\b.*$` -}}
 {{- if $c.text -}}
-{{- $found = regexFindAll `(?m)^\s*(audit\b([^\n{]|\{[$%])*(\{([^{}#]|#.*|\{[$%][^}]*\})*\})?|(bind|dataplane|failclosed|forward|hold|import|intercept|mark)\b.*$)` $c.text -1 -}}
-{{- $kept := list -}}
-{{- range $found }}{{ $kept = append $kept (regexReplaceAll `(?m)\n\s*(verdict|namespace|sample)\b.*$` . "") }}{{ end -}}
-{{- $found = $kept -}}
+{{- range regexFindAll (printf `(?m)^\s*(%s|forward\b.*$|%s)` $blocks $lines) $c.text -1 }}{{ $found = append $found (regexReplaceAll `(?m)\n\s*(verdict|namespace|sample)\b.*$` . "") }}{{ end -}}
 {{- else -}}
 {{- range $c.forward.to -}}
 {{- $to := regexReplaceAll "^([0-9.]+):53$" . "$1" -}}
 {{- $to = regexReplaceAll "^\\[(.*)\\](:53)?$" $to "$1" -}}
 {{- if regexMatch "^([0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*)$" $to }}{{ $found = append $found $to }}{{ end -}}
 {{- end -}}
-{{- $found = append $found (pick $c "bind" "dataplane" "intercept" "failclosed" "hold" "mark" "audit" | toJson) -}}
-{{- $found = concat $found (regexFindAll "(?m)^\\s*(audit|bind|dataplane|failclosed|hold|import|intercept|mark)\\b.*$" $c.extra -1) -}}
+{{- $found = append $found (pick $c "bind" "dataplane" "intercept" "failclosed" "hold" "mark" "audit" "serverNames" | toJson) -}}
+{{- $found = concat $found (regexFindAll (printf `(?m)^\s*(%s|%s)` $blocks $lines) $c.extra -1) -}}
 {{- end -}}
 {{- $found | toJson | sha256sum | trunc 16 -}}
 {{- end -}}

@@ -79,6 +79,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: com.github.namegate.namegate.crds.v1alpha1.Port
           elementRelationship: atomic
+    - name: serverName
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.ServerName
 - name: com.github.namegate.namegate.crds.v1alpha1.ClusterFQDNNetworkPolicy
   map:
     fields:
@@ -191,6 +194,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: com.github.namegate.namegate.crds.v1alpha1.Port
           elementRelationship: atomic
+    - name: serverName
+      type:
+        namedType: com.github.namegate.namegate.crds.v1alpha1.ServerName
 - name: com.github.namegate.namegate.crds.v1alpha1.EncryptedDNS
   scalar: string
 - name: com.github.namegate.namegate.crds.v1alpha1.Enforcement
@@ -440,6 +446,8 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: 5m
+- name: com.github.namegate.namegate.crds.v1alpha1.ServerName
+  scalar: string
 - name: com.github.namegate.namegate.crds.v1alpha1.TTL
   map:
     fields:

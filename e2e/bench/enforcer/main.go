@@ -26,6 +26,8 @@ func goals() []ground.Goal {
 		{Figure: "flow.new_per_s", Peer: noRules, State: podsState + byNftables, Least: 0.92},
 		{Figure: "flow.crr_per_s", Peer: noRules, State: podsState, Least: 0.90},
 		{Figure: "flow.crr_per_s", Peer: noRules, State: podsState + byNftables, Least: 0.95},
+		{Figure: "servername.first_byte_p99_us", Peer: direct, More: 1000},
+		{Figure: "servername.throughput_gbps", Peer: direct, Least: 0.8},
 	}
 	for _, s := range steps {
 		out = append(out, ground.Goal{Figure: "compile.change_ms", State: clusterState + ", " + s.name, Value: 5})
@@ -69,6 +71,7 @@ func main() {
 			{Name: "scale", Run: b.eachDataplane(b.scale)},
 			{Name: "flow", Run: b.flow},
 			{Name: "ingress", Run: b.ingress},
+			{Name: "servername", Run: b.serverNames},
 		},
 		Goals: goals(),
 	}.Main())

@@ -21,6 +21,11 @@ var roles = map[string]func(args []string) error{
 	"crr":      func(a []string) error { return clocked(a, crr) },
 	"requests": func(a []string) error { return clocked(a, requests) },
 	"apply":    applyChild,
+	"greeter":  greeter,
+	"greet":    greetings,
+	"pour":     func(a []string) error { return clocked(a, pour) },
+	"hold":     hold,
+	"relay":    relay,
 }
 
 // clocked runs a client for a span, with "ADDR:PORT SPAN THREADS", and prints how much

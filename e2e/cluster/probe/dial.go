@@ -5,6 +5,7 @@ package probe
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -81,6 +82,31 @@ func (d *Dialled) round(c net.Conn) error {
 		d.Server, d.From, _ = strings.Cut(line, " ")
 	}
 }
+
+// Hello connects to ADDRESS:PORT of an echo server, sends what a TLS client with a server name begins with, and reads
+// the first line of the answer.
+func Hello(ctx context.Context, to, name string) Dialled {
+	d := Dialled{To: to, Class: OK}
+	c, err := (&net.Dialer{Timeout: Patience}).DialContext(ctx, "tcp", to)
+	if err == nil {
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(Patience))
+		// The server answers to the end of a line, which the name of a protocol has.
+		go tls.Client(silent{c}, &tls.Config{ServerName: name, NextProtos: []string{"hello\n"}}).HandshakeContext(ctx)
+		var line string
+		line, err = bufio.NewReader(c).ReadString('\n')
+		d.Server, d.From, _ = strings.Cut(strings.TrimSpace(line), " ")
+	}
+	if err != nil {
+		d.Class, d.Error = Classify(err), err.Error()
+	}
+	return d
+}
+
+// silent is a connection of which nothing is read.
+type silent struct{ net.Conn }
+
+func (s silent) Read([]byte) (int, error) { select {} }
 
 // Classify tells the class of an error of the network.
 func Classify(err error) Class {

@@ -5,6 +5,7 @@
 //	testpod health PORT                  a gRPC health check
 //	testpod extend PORT CERT KEY TEXT    an admission webhook and an aggregated API
 //	testpod dial tcp|udp ADDR:PORT       one connection
+//	testpod hello ADDR:PORT NAME         the begin of TLS with a server name
 //	testpod lookup NAME TYPE [SERVER [tcp|udp]]  one DNS question
 //	testpod get tcp|udp NAME PORT        a question and a connection to the answer
 //	testpod load [FLAG…] NAME…           DNS questions at a constant rate
@@ -38,7 +39,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | health PORT | extend PORT CERT KEY TEXT | dial NETWORK ADDR:PORT | lookup NAME TYPE [SERVER [NETWORK]] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
+var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | health PORT | extend PORT CERT KEY TEXT | dial NETWORK ADDR:PORT | hello ADDR:PORT NAME | lookup NAME TYPE [SERVER [NETWORK]] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
 
 // named runs the program that the name says.
 func named(name string, args []string) error {
@@ -70,6 +71,8 @@ func run(args []string) error {
 		return extend(args[0], args[1], args[2], args[3])
 	case verb == "dial" && len(args) == 2:
 		return show(probe.Dial(ctx, args[0], args[1]))
+	case verb == "hello" && len(args) == 2:
+		return show(probe.Hello(ctx, args[0], args[1]))
 	case verb == "lookup" && len(args) == 2:
 		return show(probe.Lookup(ctx, "udp", args[0], args[1], ""))
 	case verb == "lookup" && len(args) == 3:

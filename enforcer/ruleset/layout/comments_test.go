@@ -18,7 +18,8 @@ func TestObjectsHaveComments(t *testing.T) {
 	ctx, tables := context.Background(), inKernel(t)
 	tables.admitCandidates()
 	state := withNode(subjects())
-	state.Tiers, state.NodeDNS = tiered().Tiers, &layout.NodeDNS{Mark: 0x60}
+	names := checkedNames()
+	state.Tiers, state.Entries, state.Relays, state.NodeDNS = names.Tiers, append(state.Entries, names.Entries...), names.Relays, &layout.NodeDNS{Mark: 0x60}
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, state)))
 	verified(t, tables, state)
 	fatal.If(t, tables.AddSets(ctx, []string{"e05"}, []layout.GrantSet{{Name: "cafecafecafe", Ported: true}}))

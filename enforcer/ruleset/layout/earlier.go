@@ -138,6 +138,8 @@ type Earlier struct {
 	// GivenBack are the serving addresses whose replies are given back, with what pods dialled, and
 	// NodeGivenBack those of the node's own queries, with the resolvers.
 	GivenBack, NodeGivenBack map[netip.Addr]netip.Addr
+	// Relays are where it checked server names.
+	Relays []netip.AddrPort
 }
 
 // ReadEarlier reads what an earlier agent left.
@@ -150,7 +152,7 @@ func (k InForce) ReadEarlier(ctx context.Context) (Earlier, error) {
 		}
 		out.Tables, out.JudgesNode = out.Tables || len(chains) > 0, out.JudgesNode || slices.ContainsFunc(nodeHooks, func(h nodeHook) bool { return chains[h.chain] })
 	}
-	var errs [10]error
+	var errs [11]error
 	var net []netip.Addr
 	var pods map[netip.Addr]string
 	out.Selected, errs[0] = k.Selected(ctx)
@@ -163,6 +165,7 @@ func (k InForce) ReadEarlier(ctx context.Context) (Earlier, error) {
 	pods, errs[7] = k.words(ctx, podsMap)
 	errs[8] = k.named(ctx, Inet, subjectsSet, func(id string, a netip.Addr) { out.Subjects[a] = id })
 	out.Ingress, errs[9] = k.IngressSubjects(ctx)
+	out.Relays, errs[10] = k.relays(ctx)
 	out.Selected = append(out.Selected, net...)
 	slices.SortFunc(out.Selected, netip.Addr.Compare)
 	out.Selected = slices.Compact(out.Selected)

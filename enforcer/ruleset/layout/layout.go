@@ -50,6 +50,9 @@ const (
 	beforeNATAuditPriority = "-148"
 	untrackedAuditPriority = "-298"
 
+	leadPriority  = "-109" // behind the audit log, before the DNAT of others
+	guardPriority = "-13"  // before the verdict about pods
+
 	bridgePriority = "-300"
 )
 

@@ -20,7 +20,10 @@ const (
 )
 
 // dispatch makes what a state adds to the table inet.
-type dispatch struct{ *lists.Builder }
+type dispatch struct {
+	*lists.Builder
+	relays bool // the node has relays
+}
 
 // podWords are of what pods send.
 var podWords = &lists.Words{Verdicts: [...]string{Accept: "goto admit", Reject: "goto denyreject", Drop: "goto denydrop"}, Named: namedChain, Subject: lists.Source, Peer: lists.Destination}

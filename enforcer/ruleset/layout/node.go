@@ -228,16 +228,12 @@ func (d *dispatch) node(n *Node) {
 	d.nodeChain(notrackChain, nil, fmt.Sprintf("meta mark set meta mark | %#x notrack accept", n.Accepted))
 	for i := range nodeHooks {
 		h := &nodeHooks[i]
-		rules, asked := n.marks(h), n.lists(h)
-		if len(asked) == 0 && (len(rules) == 0 || h.traffic > policy.Forwarded) {
+		rules, asked, relayed := n.marks(h), n.lists(h), d.relayed(n, h)
+		if len(asked) == 0 && len(relayed) == 0 && (len(rules) == 0 || h.traffic > policy.Forwarded) {
 			continue
 		}
 		d.denials(h)
-		rules = append(rules, h.begin...)
-		if len(asked) > 0 && n.Confirmed != nil {
-			rules = append(rules, lists.Each("%[4]s != @"+heldSet+"%[1]s goto "+d.Chain(nodePrefix, lists.NewItem("", d.nodeRules(n.Confirmed, h)...)))...)
-		}
-		d.nodeChain(h.chain, &h.Hook, append(rules, d.nodeRules(&n.NodeRules, h)...)...)
+		d.nodeChain(h.chain, &h.Hook, slices.Concat(rules, h.begin, relayed, d.judged(n, h))...)
 	}
 	for i := range auditHooks {
 		if h := &auditHooks[i]; n.Audited != nil && len(n.Audited.lists(h)) > 0 {
@@ -258,6 +254,14 @@ func (h *nodeHook) logPrefix(of string) string {
 		direction = "ingress"
 	}
 	return fmt.Sprintf("%s%s %s ", of, h.traffic, direction)
+}
+
+// judged returns the rules of a hook, while others wait for confirmation those that are confirmed.
+func (d *dispatch) judged(n *Node, h *nodeHook) (rules []string) {
+	if len(n.lists(h)) > 0 && n.Confirmed != nil {
+		rules = lists.Each("%[4]s != @" + heldSet + "%[1]s goto " + d.Chain(nodePrefix, lists.NewItem("", d.nodeRules(n.Confirmed, h)...)))
+	}
+	return append(rules, d.nodeRules(&n.NodeRules, h)...)
 }
 
 // denials makes the chains of a hook that deny.

@@ -58,6 +58,8 @@ var familySets = []nft.Set{
 	{Name: nodeServingSet, Key: addr, Comment: "the agent's addresses for the node's own queries"},
 	{Name: testedSet, Key: "IP daddr . " + nameRest, TypeOf: true, Fill: nft.Kernel, Timeout: testedFor, Size: maxTested, Comment: "resolvers that lead queries back to this node"},
 	{Name: unledSet, Key: "uid . ifname . " + addr, Fill: nft.Kernel, Timeout: unledFor, Size: maxUnled, Comment: "users, interfaces and resolvers of the node's queries that the agent did not get"},
+	{Name: relaysSet, Key: addr + " . inet_service", Comment: "where relays accept connections whose TLS server name is checked"},
+	{Name: diallingSet, Key: "inet_service . " + addr + " . inet_service", Fill: nft.Kernel, Timeout: diallingFor, Size: maxDialling, Comment: "local ports and destinations that the relay connects for pods"},
 	{Name: heldSet, Key: addr, Fill: nft.Renewed, Renewed: "LOOPBACK", Timeout: UnconfirmedTimeout, Comment: "the node while rules that wait for confirmation count"},
 }
 
@@ -113,6 +115,7 @@ var bridgeSets = append([]*nft.Set{
 var prefixComments = [...]struct{ prefix, comment string }{
 	{adminPrefix, "ordered rules: Admin tier"}, {restPrefix, "ordered rules: tiers behind the Admin tier"}, {lists.PartPrefix, "a part of a list of rules"},
 	{ingressPrefix, "rules for ingress"}, {podPrefix, "Namespace tier of one pod"}, {listPrefix, "rules about peers that pods share"}, {nodePrefix, "rules of the node itself"},
+	{relayPrefix, "connections whose TLS server name is checked"},
 	{lists.PeersPrefix, "members of a peer of rules"}, {timed.EntriesPrefix, "subjects and addresses that a rule by name has open"}, {timed.GrantsPrefix, "addresses that names opened to a pod"},
 }
 

@@ -74,6 +74,8 @@ type State struct {
 	IngressPorts []string
 	// Entries are the names of the sets of entries that rules of Tiers ask.
 	Entries []string
+	// Relays are where connections are led whose server name is checked.
+	Relays Relays
 	// Node are the rules of the node itself, nil for none.
 	Node *Node
 	// NodeAudited: connections of the node itself are logged when it opens them, denied or not.
@@ -131,6 +133,9 @@ func (s State) inet(objs objects) nft.Elements {
 	out.prefixes("podrange", s.PodRanges)
 	out.prefixes(servicesSet, s.Services)
 	out.tiers(s, objs)
+	for _, r := range s.Relays.Guarded {
+		out.Add(relaysSet+timed.Suffix(r.Addr()), r.Addr().String(), strconv.Itoa(int(r.Port())))
+	}
 	out.backends(s.Backends)
 	for _, b := range s.Answering {
 		out.Add(answeringSet+timed.Suffix(b.Addr()), b.Addr().String(), strconv.Itoa(int(b.Port())))

@@ -25,6 +25,8 @@ type Tiers struct {
 	Accepts []*TierRule
 	// NamespaceDeny are asked of candidates too, where there is a Namespace tier.
 	NamespaceDeny []*TierRule
+	// Checked are rules of the Namespace tier that are Led, and say nothing else.
+	Checked []*TierRule
 	// Namespace: what is no candidate is denied, and Baseline is not asked.
 	Namespace bool
 	// DNS: to State.DNS, it comes before the rules.
@@ -46,7 +48,7 @@ const (
 )
 
 // passing are the beginnings of the names of objects that states add.
-var passing = []string{adminPrefix, restPrefix, ingressPrefix, lists.PartPrefix, podPrefix, listPrefix, nodePrefix, lists.PeersPrefix, timed.EntriesPrefix, timed.GrantsPrefix}
+var passing = []string{adminPrefix, restPrefix, ingressPrefix, lists.PartPrefix, podPrefix, listPrefix, nodePrefix, relayPrefix, lists.PeersPrefix, timed.EntriesPrefix, timed.GrantsPrefix}
 
 // objects is what a state adds to the layout of the inet table. Each rule refers to
 // earlier chains alone.
@@ -85,11 +87,12 @@ func (s State) objects(before objects) objects {
 		}
 		return out
 	}
-	d := &dispatch{lists.New(s.Peers, before.made, describe)}
+	d := &dispatch{lists.New(s.Peers, before.made, describe), len(s.Relays.Guarded) > 0}
 	out.tiers = d.orderedRules(s, out.key.peers, before.tiers)
 	out.fronts, out.ingress = out.tiers.fronts, out.tiers.ingress
 	out.subjects = d.subjects(s)
 	d.ingressHook(len(s.Ingress) > 0)
+	d.relay(s)
 	d.node(s.Node)
 	d.auditedNode(s.NodeAudited)
 	d.nodeDNS(s.NodeDNS)
@@ -151,7 +154,7 @@ func (d *dispatch) tiers(t *Tiers) string {
 		next = "goto " + d.Chain(restPrefix, d.list(t.NamespaceDeny, next)...)
 		nextBare = "goto " + d.Chain(restPrefix, d.untracked(t.NamespaceDeny, nextBare)...)
 	}
-	var front []*lists.Item
+	front := toRelay(t)
 	if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r *TierRule) bool { return r.Entries != "" }) {
 		front = append(front, lists.NewItem("goto "+d.Chain(lists.PartPrefix, d.untracked(t.Admin, nextBare)...), "ct state untracked "))
 	}
@@ -182,7 +185,7 @@ func (s State) objectsKey() objectsKey {
 	if s.NodeDNS != nil {
 		key.ids = append(key.ids, fmt.Sprint("nodedns ", s.NodeDNS.Mark))
 	}
-	key.ids = append(key.ids, fmt.Sprint("audited ", s.NodeAudited))
+	key.ids = append(key.ids, fmt.Sprint("audited ", s.NodeAudited), fmt.Sprint("relays ", s.Relays))
 	return key
 }
 

@@ -16,6 +16,8 @@ type Rule struct {
 	// Ports are of what the rule is about, nil for every protocol and port.
 	Ports  []policy.PortRange
 	Action Action
+	// Led: connections of TCP to Entries are led to the relay, and Action is of what is not.
+	Led bool
 }
 
 // Action is the effect of a rule.

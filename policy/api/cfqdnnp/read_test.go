@@ -113,19 +113,24 @@ func TestSettings(t *testing.T) {
 // everything else, and its problem says that and what to write.
 func TestBroken(t *testing.T) {
 	for rule, want := range map[string]string{
-		"{action: ACTION, matches: [{name: a.test}, {name: '*.b.test'}]}":                `.matches[1].name `,
-		"{action: ACTION, matches: [{name: a.test}, {}]}":                                ".matches[1] write exactly one of name and pattern",
-		"{action: ACTION, matches: [{pattern: a.**.test}]}":                              ".matches[0].pattern ",
-		"{action: ACTION, networks: [192.0.2.0/24, 192.0.2.0]}":                          `.networks[1] "192.0.2.0" is no network; write an address and its length: 192.0.2.0/24, 2001:db8::/32`,
-		"{action: ACTION, networks: [192.0.2.0/33]}":                                     `.networks[0] "192.0.2.0/33" is no network`,
-		"{action: ACTION, networks: ['::ffff:192.0.2.0/120']}":                           `.networks[0] "::ffff:192.0.2.0/120" is an IPv4 network written as IPv6; write the IPv4 network`,
-		"{action: ACTION, networks: [" + repeat("192.0.2.0/24", MaxNetworks+1) + "]}":    ".networks 65 networks; write at most 64",
-		"{action: ACTION, matches: [" + repeat("{name: a.test}", MaxMatches+1) + "]}":    ".matches 65 matches; write at most 64",
-		"{action: ACTION, ports: [" + repeat("{port: 1}", MaxPorts+1) + "]}":             ".ports 33 ports; write at most 32",
-		"{action: ACTION, ports: [{port: 1}, {protocol: tcp}]}":                          `.ports[1].protocol "tcp" is unknown; write TCP, UDP, SCTP or ALL`,
-		"{action: ACTION, matches: [{name: a.test}], ports: [{port: 2, endPort: 1}]}":    ".ports[0].endPort endPort 1 is below port 2",
-		"{action: ACTION, ports: [{endPort: 1}]}":                                        ".ports[0].endPort endPort 1 stands alone",
-		"{action: ACTION, matches: [{name: a.test}], networks: [x], ports: [{port: 0}]}": ".ports[0].port 0 is no port",
+		"{action: ACTION, matches: [{name: a.test}, {name: '*.b.test'}]}":                                                      `.matches[1].name `,
+		"{action: ACTION, matches: [{name: a.test}, {}]}":                                                                      ".matches[1] write exactly one of name and pattern",
+		"{action: ACTION, matches: [{pattern: a.**.test}]}":                                                                    ".matches[0].pattern ",
+		"{action: ACTION, networks: [192.0.2.0/24, 192.0.2.0]}":                                                                `.networks[1] "192.0.2.0" is no network; write an address and its length: 192.0.2.0/24, 2001:db8::/32`,
+		"{action: ACTION, networks: [192.0.2.0/33]}":                                                                           `.networks[0] "192.0.2.0/33" is no network`,
+		"{action: ACTION, networks: ['::ffff:192.0.2.0/120']}":                                                                 `.networks[0] "::ffff:192.0.2.0/120" is an IPv4 network written as IPv6; write the IPv4 network`,
+		"{action: ACTION, networks: [" + repeat("192.0.2.0/24", MaxNetworks+1) + "]}":                                          ".networks 65 networks; write at most 64",
+		"{action: ACTION, matches: [" + repeat("{name: a.test}", MaxMatches+1) + "]}":                                          ".matches 65 matches; write at most 64",
+		"{action: ACTION, ports: [" + repeat("{port: 1}", MaxPorts+1) + "]}":                                                   ".ports 33 ports; write at most 32",
+		"{action: ACTION, ports: [{port: 1}, {protocol: tcp}]}":                                                                `.ports[1].protocol "tcp" is unknown; write TCP, UDP, SCTP or ALL`,
+		"{action: ACTION, matches: [{name: a.test}], ports: [{port: 2, endPort: 1}]}":                                          ".ports[0].endPort endPort 1 is below port 2",
+		"{action: ACTION, matches: [{name: a.test}], serverName: Require}":                                                     ".serverName server names are of TLS over TCP; with Require, write ports, each with protocol: TCP",
+		"{action: ACTION, matches: [{name: a.test}], ports: [{port: 443}], serverName: Require}":                               ".serverName server names are of TLS over TCP",
+		"{action: ACTION, ports: [{protocol: TCP}], serverName: Require}":                                                      ".serverName Require is for rules with ",
+		"{action: ACTION, networks: [192.0.2.0/24], matches: [{name: a.test}], ports: [{protocol: TCP}], serverName: Require}": ".serverName Require is for rules with ",
+		"{action: ACTION, matches: [{name: a.test}], ports: [{protocol: TCP}], serverName: require}":                           `.serverName "require" is unknown; write Ignore or Require`,
+		"{action: ACTION, ports: [{endPort: 1}]}":                                                                              ".ports[0].endPort endPort 1 stands alone",
+		"{action: ACTION, matches: [{name: a.test}], networks: [x], ports: [{port: 0}]}":                                       ".ports[0].port 0 is no port",
 	} {
 		for action, rest := range map[string][2]string{
 			"Accept": {"Admin Accept  broken", "; until then the rule matches nothing"},
@@ -141,6 +146,24 @@ func TestBroken(t *testing.T) {
 			}) {
 				t.Errorf("%s %s: %q", action, rule, said)
 			}
+		}
+	}
+}
+
+// TestServerName: rules with action Accept and names alone may require it.
+func TestServerName(t *testing.T) {
+	for rule, want := range map[string]string{
+		"{action: Accept, matches: [{name: a.test}], ports: [{protocol: TCP, port: 443}], serverName: Require}": "",
+		"{action: Deny, networks: [192.0.2.0/24], serverName: Ignore}":                                          "",
+		"{action: Deny, matches: [{name: a.test}], ports: [{protocol: TCP}], serverName: Require}":              "Require is for rules with action Accept; leave it out of other rules; until then the rule denies every connection",
+		"{action: Accept, matches: [{name: a.test}], networks: [192.0.2.0/24], ports: [{protocol: TCP}], serverName: Require}": "Require is for rules with matches alone; " +
+			"for networks, write two rules: one with matches and serverName: Require, one with networks; until then the rule matches nothing",
+	} {
+		p := ofRule(t, rule)
+		if want != "" {
+			diff.Error(t, []string{"PartiallyInvalid spec.egress[0].serverName " + want}, problems(p), rule)
+		} else if diff.Empty(t, problems(p), rule); p.Rules[0].ServerName != (p.Rules[0].Action == policy.Accept) {
+			t.Errorf("%s: %+v", rule, p.Rules[0].Rule)
 		}
 	}
 }

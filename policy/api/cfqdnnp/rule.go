@@ -3,6 +3,7 @@ package cfqdnnp
 import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fields"
 	"github.com/namegate/namegate/policy/api/ordered"
 )
 
@@ -22,5 +23,13 @@ func (r *Policy) rule(path string, from *v1alpha1.ClusterEgressRule) {
 	rule.ReadCommon(from.Name, from.Unreadable, from.Ports)
 	rule.ReadMatches(from.Matches)
 	rule.ReadNetworks(from.Networks)
+	rule.ServerName, _ = fields.Report(rule.Fail).ServerName(path+".serverName", from.ServerName, rule.Ports)
+	switch {
+	case !rule.ServerName:
+	case rule.Action != policy.Accept:
+		rule.Fail(path+".serverName", "Require is for rules with action Accept; leave it out of other rules")
+	case len(from.Matches) == 0 || len(from.Networks) > 0:
+		rule.Fail(path+".serverName", "Require is for rules with matches alone; for networks, write two rules: one with matches and serverName: Require, one with networks")
+	}
 	rule.Done(len(from.Matches)+len(from.Networks) == 0)
 }

@@ -2,6 +2,7 @@ package fields
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
@@ -82,4 +83,16 @@ func (r Report) PortRange(path string, port, endPort *int32) (first, last uint16
 		return uint16(*port), uint16(*port), true
 	}
 	return uint16(*port), uint16(*endPort), true
+}
+
+// ServerName reads whether a rule requires the server name, and whether its ports let it.
+func (r Report) ServerName(path string, written v1alpha1.ServerName, ports policy.PortSet) (required, ok bool) {
+	if word(r, path, written, v1alpha1.ServerNameIgnore, v1alpha1.ServerNameRequire, v1alpha1.ServerNameIgnore, v1alpha1.ServerNameRequire) != v1alpha1.ServerNameRequire {
+		return false, true
+	}
+	if slices.ContainsFunc(ports.Ranges(), func(p policy.PortRange) bool { return p.Protocol != policy.TCP }) {
+		r(path, "server names are of TLS over TCP; with Require, write ports, each with protocol: TCP, for example {protocol: TCP, port: 443}")
+		return true, false
+	}
+	return true, true
 }

@@ -98,11 +98,15 @@ func (r *Policy) rule(index int, from *v1alpha1.EgressRule) {
 		matches = matches[:MaxMatches]
 	}
 	to, report := &ordered.Destinations{Names: make([]ordered.Name, 0, len(matches))}, fields.Report(r.Partly)
+	required, ok := report.ServerName(path+".serverName", from.ServerName, ports)
+	if !ok {
+		ports = ""
+	}
 	for i := range matches {
 		at := known.matches[i]
 		if pattern, ok := report.Match(at, &matches[i]); ok && ports != "" {
 			to.Names = append(to.Names, ordered.Name{Path: at, Pattern: pattern})
 		}
 	}
-	r.Add(policy.Rule{Path: path, Ports: ports}, to)
+	r.Add(policy.Rule{Path: path, Ports: ports, ServerName: required}, to)
 }

@@ -73,7 +73,7 @@ function row(g, order) {
     <td class="clip pod" title=${g.pod ? `${g.namespace}/${g.pod}` : g.node}>${g.pod ? html`<span class="dim">${g.namespace}/</span>${g.pod}` : `node ${g.node}`}</td>
     <td class="clip name" title=${g.name}>${g.name}</td>
     <td class="address">${g.address}</td>
-    <td>${g.ports}</td>
+    <td>${g.ports}${g.serverName ? html` <span class="tag" title="the connection must begin with a granted TLS server name">serverName: ${g.serverName}</span>` : nothing}</td>
     <td class="time-left ${seconds < soon ? "soon" : ""}">${span(seconds)}${seconds < soon ? html` <span class="dim">ends soon</span>` : nothing}${g.held ? html` <span class="dim">by use for ${span(-until(g.held))}</span>` : nothing}</td>
     <td class="clip wide" title=${g.by || ""}>${g.by || "-"}</td>
     <td class="wide dim">${g.node}</td>

@@ -63,6 +63,7 @@ function facts(line, text) {
     ["Direction", line.direction],
     [to.ingress ? "Source" : "Address", to.address],
     ["Names", (line.names ?? []).map((n) => n.name + (n.pod ? ` (asked by ${n.pod})` : "")).join(", ")],
+    ["Server name", line.server_name && JSON.stringify(line.server_name)],
     ["Policies", policiesOf(line).join(", ")],
     ["Rule", line.rule && [line.tier && `(${line.tier})`, line.policy, line.rule].filter(Boolean).join(" ")],
     ["Traffic", line.traffic],

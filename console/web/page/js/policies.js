@@ -66,7 +66,7 @@ function card(p, order) {
 
 function match(m, top, unused) {
   return html`<tr class=${unused ? "unused" : ""}>
-    <td class="clip name" title=${m.match}>${m.match}</td>
+    <td class="clip name" title=${m.match}>${m.match}${m.serverName ? html` <span class="tag" title="the connection must begin with a granted TLS server name">serverName: ${m.serverName}</span>` : nothing}</td>
     <td class="hits">${unused ? html`<span class="tag unused-tag">unused</span>` : number(m.hits)}</td>
     <td class="share">${unused ? nothing : html`<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="100" height="8" rx="1"/><rect class="full" width=${(100 * m.hits) / top} height="8" rx="1"/></svg>`}</td>
     <td class="dim">${m.last && -until(m.last) < 86400 ? ago(m.last) : "-"}</td>

@@ -23,6 +23,10 @@ type ClusterEgressRuleApplyConfiguration struct {
 	Networks []crdsv1alpha1.Network `json:"networks,omitempty"`
 	// Ports is the list of protocols and ports. If it is empty, the rule is for all protocols and ports.
 	Ports []PortApplyConfiguration `json:"ports,omitempty"`
+	// ServerName is Ignore or Require. With Require, a connection must begin with a TLS server name that is one of the
+	// names for which a DNS answer opened its address by such a rule. The node's agent checks and relays the
+	// connection, so the destination sees the address of the node. Addresses of the cluster are not opened. Defaults to Ignore.
+	ServerName *crdsv1alpha1.ServerName `json:"serverName,omitempty"`
 }
 
 // ClusterEgressRuleApplyConfiguration constructs a declarative configuration of the ClusterEgressRule type for use with
@@ -80,5 +84,13 @@ func (b *ClusterEgressRuleApplyConfiguration) WithPorts(values ...*PortApplyConf
 		}
 		b.Ports = append(b.Ports, *values[i])
 	}
+	return b
+}
+
+// WithServerName sets the ServerName field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ServerName field is set to the value of the last call.
+func (b *ClusterEgressRuleApplyConfiguration) WithServerName(value crdsv1alpha1.ServerName) *ClusterEgressRuleApplyConfiguration {
+	b.ServerName = &value
 	return b
 }

@@ -2,6 +2,10 @@
 
 package v1alpha1
 
+import (
+	crdsv1alpha1 "github.com/namegate/namegate/crds/v1alpha1"
+)
+
 // EgressRuleApplyConfiguration represents a declarative configuration of the EgressRule type for use
 // with apply.
 //
@@ -11,6 +15,10 @@ type EgressRuleApplyConfiguration struct {
 	Matches []MatchApplyConfiguration `json:"matches,omitempty"`
 	// Ports is the list of protocols and ports. If it is empty, the rule allows all protocols and ports.
 	Ports []PortApplyConfiguration `json:"ports,omitempty"`
+	// ServerName is Ignore or Require. With Require, a connection must begin with a TLS server name that is one of the
+	// names for which a DNS answer opened its address by such a rule. The node's agent checks and relays the
+	// connection, so the destination sees the address of the node. Addresses of the cluster are not opened. Defaults to Ignore.
+	ServerName *crdsv1alpha1.ServerName `json:"serverName,omitempty"`
 }
 
 // EgressRuleApplyConfiguration constructs a declarative configuration of the EgressRule type for use with
@@ -42,5 +50,13 @@ func (b *EgressRuleApplyConfiguration) WithPorts(values ...*PortApplyConfigurati
 		}
 		b.Ports = append(b.Ports, *values[i])
 	}
+	return b
+}
+
+// WithServerName sets the ServerName field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ServerName field is set to the value of the last call.
+func (b *EgressRuleApplyConfiguration) WithServerName(value crdsv1alpha1.ServerName) *EgressRuleApplyConfiguration {
+	b.ServerName = &value
 	return b
 }
