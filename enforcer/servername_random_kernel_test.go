@@ -1,10 +1,14 @@
 package enforcer_test
 
 import (
+	"net"
+	"net/netip"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -79,4 +83,50 @@ func (w *twin) withoutNames(v *policy.View, f policy.Flow, held []policy.GrantIn
 	}
 	allowed, _ := policy.Evaluate(&bare, w.snapshot, &f)
 	return allowed
+}
+
+// TestRelayedConnectionsOfLostTables: tables that are flushed, and conntrack entries that are deleted, open nothing that a pod
+// could not open before, and after a repair connections are led again. One that had a right goes on.
+func TestRelayedConnectionsOfLostTables(t *testing.T) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		outside := outsides(1)
+		p.serveRelay()
+		p.ordered = map[string][]*policy.Rule{"client": {checked(policy.Namespace, "tcp/80", "checked", "a.test")}}
+		p.apply()
+		p.answer("client", "a.test", outside...)
+		dialled := func() (open []net.Conn) {
+			for _, a := range outside {
+				open = append(open, p.dial("client", a, 80))
+			}
+			return open
+		}
+		led := func(when string) {
+			t.Helper()
+			for _, a := range outside {
+				p.leads(when, "client", netip.AddrPortFrom(a, 80), true)
+				p.leads(when+", of another pod", "other", netip.AddrPortFrom(a, 80), false)
+			}
+			p.silent(when, p.relays()...)
+		}
+		open := dialled()
+		for _, command := range []string{"flush ruleset", "delete table inet namegate"} {
+			_, err := p.Node.Run("sh", "-c", "nft "+command)
+			fatal.If(t, err)
+			_ = p.Node.Do(p.e.Compare) // what is to be rechecked cannot be noted in a table that is lost
+			p.reconcile()
+			led("after nft " + command)
+			p.goOn("after nft "+command, true, open...)
+			if d := p.e.Deviations(); len(d) != 0 {
+				t.Errorf("after nft %s: %v", command, d)
+			}
+		}
+		_, err := p.Node.Run("sh", "-c", "conntrack -D -p tcp; conntrack -D -f ipv6 -p tcp; true")
+		fatal.If(t, err)
+		p.goOn("without entries of conntrack", true, open...)
+		p.ordered["client"][0] = checked(policy.Namespace, "tcp/81", "checked", "a.test")
+		p.apply()
+		p.goOn("without the right", false, open...)
+		p.silent("without the right", p.relays()...)
+	})
 }
