@@ -100,7 +100,8 @@ type twin struct {
 	open  []*opened
 
 	byNames, byDeny, probes  int
-	checked, unread, insides atomic.Int64 // probes that were led to the relay: by verdict, and to pods and Services
+	checked, unread, insides atomic.Int64           // probes that were led to the relay: by verdict, and to pods and Services
+	claimed                  map[policy.Verdict]int // answers of Egress with a name
 }
 
 // opened is a connection of a pod.
@@ -114,7 +115,7 @@ type opened struct {
 // newTwin exempts a port from connection tracking.
 func newTwin(p *peering, seed uint64) *twin {
 	db, other, client, outside := p.Pod("db"), p.Pod("other"), p.Pod("client"), outsides(1)
-	w := &twin{peering: p, r: rand.New(rand.NewPCG(seed, 0))}
+	w := &twin{peering: p, r: rand.New(rand.NewPCG(seed, 0)), claimed: map[policy.Verdict]int{}}
 	w.flows = p.flowsTo(db.Addr4, db.Addr6, other.Addr4, other.Addr6, client.Addr4, client.Addr6, outside[0], outside[1])
 	fatal.If(p.t, p.Node.Pipe("table inet bare { chain c { type filter hook prerouting priority -300; th dport 82 notrack; th sport 82 notrack; }; }", "nft", "-f", "-"))
 	for _, a := range []netip.Addr{db.Addr4, db.Addr6, outside[0], outside[1]} {
@@ -219,6 +220,7 @@ func (w *twin) probe(from string) {
 			w.open = append(w.open, &opened{c, from, flow, w.relay.dialled(c.LocalAddr().(*net.TCPAddr).AddrPort()).IsValid()})
 		}
 		if flow.Protocol == policy.TCP && flow.Dialled.Port() != 82 {
+			w.claims(from, &flow)
 			probing.Go(func() { w.probeTCP(from, &flow, verdict, by) })
 			continue
 		}
@@ -321,6 +323,9 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 		}
 		if w.byNames < 10 || w.byDeny < 10 {
 			t.Errorf("%d flows were decided by names, %d by denies of the Namespace tier: the test does not see them", w.byNames, w.byDeny)
+		}
+		if w.claimed[policy.CheckFlow] < 10 || w.claimed[policy.DenyFlow] < 10 {
+			t.Errorf("with names: %v", w.claimed)
 		}
 		if w.checked.Load() < 10 || w.unread.Load() == 0 || w.insides.Load() < 10 {
 			t.Errorf("led were %d to be checked, %d unread, %d to pods and Services: the test does not see them", w.checked.Load(), w.unread.Load(), w.insides.Load())

@@ -1,6 +1,7 @@
 package servername
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -117,17 +118,33 @@ func (c *conn) unread() bool {
 
 // check reads the hello and judges its name.
 func (c *conn) check(h *hello) bool {
-	// A hello that has arrived waits for nothing: many come at once after a pause of the machine.
+	name, ok := c.hear(h)
+	if !ok {
+		return false
+	}
+	if e := c.judge(name); e.Verdict != policy.CheckFlow || e.Pod != c.egress.Pod {
+		c.deny(ReasonServerName, "the pod holds no grant of the address for the server name")
+		return false
+	}
+	c.r.counters.Checked.Add(1)
+	return true
+}
+
+// hear reads a hello. One that has arrived waits for nothing: many come at once after a pause of the machine.
+func (c *conn) hear(h *hello) (name fqdn.Name, ok bool) {
 	name, err := h.read(arrived{c.client})
 	if late := errors.Is(err, errTooLate); late || err == nil && h.large() {
-		bound := c.r.shares.wait(c.egress.Pod)
-		if c.waits = bound == ""; !c.waits {
-			c.deny(ReasonLimit, bound)
-			return false
+		if !c.waits {
+			bound := c.r.shares.wait(c.egress.Pod)
+			if c.waits = bound == ""; !c.waits {
+				c.deny(ReasonLimit, bound)
+				return "", false
+			}
 		}
 		if late {
 			_ = c.client.SetReadDeadline(time.Now().Add(c.r.options.helloTimeout))
 			name, err = h.read(c.client)
+			_ = c.client.SetReadDeadline(time.Time{})
 		}
 		if !h.large() {
 			c.heard()
@@ -136,16 +153,8 @@ func (c *conn) check(h *hello) bool {
 	c.claim(h.claimed)
 	if err != nil {
 		c.deny(ReasonServerName, err.Error())
-		return false
 	}
-	e := c.judge(name)
-	if e.Verdict != policy.CheckFlow || e.Pod != c.egress.Pod {
-		c.deny(ReasonServerName, "the pod holds no grant of the address for the server name")
-		return false
-	}
-	_ = c.client.SetReadDeadline(time.Time{})
-	c.r.counters.Checked.Add(1)
-	return true
+	return name, err == nil
 }
 
 // heard gives back the place of a hello, if the connection has one.
@@ -163,7 +172,6 @@ func (c *conn) up(checked bool, h *hello) {
 	if err == nil && checked {
 		err = c.second(h)
 	}
-	*h = hello{}
 	c.heard()
 	if err == nil {
 		err = transfer(c.server, c.client)
@@ -182,9 +190,8 @@ func (c *conn) up(checked bool, h *hello) {
 
 // second passes on what the client sends up to the server's first bytes, and a second hello with the same name.
 func (c *conn) second(h *hello) error {
-	rest := h.raw[h.end:]
-	if len(rest) == 0 {
-		*h, rest = hello{}, nil
+	rest := bytes.Clone(h.raw[h.end:])
+	if *h = (hello{}); len(rest) == 0 {
 		c.heard()
 	}
 	if err := c.hold(len(rest) > 0); err != nil {
@@ -195,17 +202,14 @@ func (c *conn) second(h *hello) error {
 		return write(c.server, rest)
 	}
 	next := hello{raw: rest, again: true}
-	_ = c.client.SetReadDeadline(time.Now().Add(c.r.options.helloTimeout))
-	name, err := next.read(c.client)
-	if err == nil && name != c.name {
-		err = errors.New("the second ClientHello has another server name")
+	name, ok := c.hear(&next)
+	if ok && name != c.name {
+		c.deny(ReasonServerName, "the second ClientHello has another server name")
+		ok = false
 	}
-	if err != nil {
-		c.claim(next.claimed)
-		c.deny(ReasonServerName, err.Error())
-		return err
+	if !ok {
+		return net.ErrClosed
 	}
-	_ = c.client.SetReadDeadline(time.Time{})
 	return write(c.server, next.raw)
 }
 

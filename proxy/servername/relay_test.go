@@ -350,6 +350,7 @@ func TestRecheck(t *testing.T) {
 	diff.Equal(t, "good.test", d.ServerName)
 	fatal.If(t, write(waiting, helloFor("also.test"))) // it waited, and is judged by its own name
 	s = l.accepted()
+	expect(t, s, string(helloFor("also.test")[:5]))
 	l.judge.change(func(j *judge) { delete(j.pods, netip.MustParseAddr("127.0.1.1")) })
 	l.Recheck() // the pod is gone
 	if !isReset(waiting) || !isReset(s) {
@@ -363,6 +364,8 @@ func TestRecheckUnread(t *testing.T) {
 	l.judge.change(func(j *judge) { j.verdict = policy.AllowFlow })
 	c := l.dial()
 	s := l.accepted()
+	fatal.If(t, write(c, []byte("x")))
+	expect(t, s, "x")
 	l.judge.change(func(j *judge) { j.verdict = policy.DenyFlow })
 	l.Recheck()
 	if !isReset(c) || !isReset(s) {

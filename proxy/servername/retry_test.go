@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"io"
 	"math/big"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -73,6 +74,18 @@ func TestSecondHello(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSecondHelloTakesAPlace among the hellos that wait.
+func TestSecondHelloTakesAPlace(t *testing.T) {
+	l := newLab(t, Limits{10, 10, 1, 1})
+	_, one := l.pair()
+	_, two := l.pair()
+	for _, s := range []*net.TCPConn{one, two} {
+		fatal.If(t, write(s, helloRetryRequest()))
+		fatal.Await(t, "it waits", func() bool { return l.Stats().Hellos == 1 })
+	}
+	diff.Equal(t, ReasonLimit, l.denial().Reason)
 }
 
 // TestNothingBeforeAnswer: what is behind the first hello waits for the server's first bytes.
