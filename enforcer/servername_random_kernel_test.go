@@ -130,3 +130,53 @@ func TestRelayedConnectionsOfLostTables(t *testing.T) {
 		p.silent("without the right", p.relays()...)
 	})
 }
+
+// TestRelayedConnectionsAreCutAfterAnAgent: what an earlier agent's relay opened is cut by the next one where the right is
+// gone, and a direct connection where a rule begins to require the name; none is cut where it does so no more.
+func TestRelayedConnectionsAreCutAfterAnAgent(t *testing.T) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		outside := outsides(1)
+		p.serveRelay()
+		rules := func(names ...string) {
+			t.Helper()
+			p.ordered = map[string][]*policy.Rule{"client": {checked(policy.Admin, "tcp/80", "checked", names...)}}
+			p.apply()
+		}
+		both := func() []net.Conn {
+			return []net.Conn{p.dial("client", outside[0], 80), p.dial("client", outside[1], 80)}
+		}
+		rules("a.test", "b.test")
+		p.answer("client", "a.test", outside...)
+		relayed := both()
+		p.restart()
+		rules("a.test", "b.test")
+		p.reconcile()
+		p.goOn("under the next agent", true, relayed...)
+		rules("b.test")
+		p.goOn("without its name", false, relayed...)
+
+		plain := []*policy.Rule{byName(policy.Admin, policy.Accept, "tcp/80", "checked", "a.test"), {Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/80", Policy: "cluster"}}
+		p.ordered["client"] = plain
+		p.apply()
+		p.answer("client", "a.test", outside...)
+		direct := both()
+		rule := checked(policy.Admin, "tcp/80", "checked", "a.test")
+		audit := checked(policy.Admin, "tcp/80", "checked", "a.test")
+		audit.Audit, audit.Matches[0].Audit = true, true
+		p.ordered["client"] = append([]*policy.Rule{audit}, plain...)
+		p.apply()
+		p.goOn("under an Audit policy that requires the name", true, direct...)
+		p.ordered["client"] = []*policy.Rule{rule, plain[1]}
+		p.apply()
+		p.goOn("where the name is required", false, direct...)
+		p.answer("client", "a.test", outside...)
+		relayed = both()
+		p.ordered["client"] = append([]*policy.Rule{rule}, plain...)
+		p.apply()
+		p.answer("client", "a.test", outside...)
+		p.ordered["client"] = plain
+		p.apply()
+		p.goOn("where the name is required no more", true, relayed...)
+	})
+}

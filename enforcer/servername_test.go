@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -72,6 +73,46 @@ func TestEgress(t *testing.T) {
 	w.expire(2 * time.Hour)
 	if d := w.e.Egress(addr("10.1.0.5"), addrPort("192.0.2.1:443"), ""); d.Verdict != policy.DenyFlow || d.Pod != web.PodRef {
 		t.Errorf("of a grant that ended: %+v", d)
+	}
+}
+
+// TestNamesOfOneAddress: 64 names of an address count, after a restart those that its comment says, and each name again once the
+// pod asks for it.
+func TestNamesOfOneAddress(t *testing.T) {
+	t.Parallel()
+	w := newNode(t)
+	w.restart()
+	web := pod("web", "10.1.0.5", "allow")
+	all := requiring("allow", "tcp/443 *.example.org")
+	w.apply([]policy.Pod{web}, all)
+	allowed := func(i int) bool {
+		return w.e.Egress(addr("10.1.0.5"), addrPort("192.0.2.1:443"), dns(fmt.Sprintf("some-bucket-%d.example.org", i))).Verdict == policy.CheckFlow
+	}
+	count := func() (n int) {
+		for i := range 100 {
+			if allowed(i) {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range 80 {
+		if w.answer(web, fmt.Sprintf("some-bucket-%d.example.org", i), uint32(300-2*i), "192.0.2.1"); !allowed(i) {
+			t.Error("an answer opened nothing for its name", i)
+		}
+	}
+	if n := count(); n != 64 {
+		t.Errorf("%d names count", n)
+	}
+	w.restart()
+	w.apply([]policy.Pod{web}, all)
+	if n := count(); n < 6 || n >= 64 {
+		t.Errorf("%d names count after a restart", n)
+	}
+	for i := range 64 {
+		if w.answer(web, fmt.Sprintf("some-bucket-%d.example.org", i), 200, "192.0.2.1"); !allowed(i) {
+			t.Error("an answer opened nothing for its name after a restart", i)
+		}
 	}
 }
 

@@ -74,7 +74,10 @@ func (g *grant) add(r reason, now monotonic) bool {
 // addTo is add, but for a grant of a lasting rule, which ends as a whole: there the name counts for a time at
 // least, and a name that has no room is noted as an unreadable one.
 func (g *grant) addTo(r reason, now monotonic, least time.Duration) bool {
-	if !g.set.key.Rule.Lasting() {
+	if rule := g.set.key.Rule; !rule.Lasting() {
+		if all := g.reasons(); rule.ServerName() && len(all) >= reasonsMax && all.of(r.name) == nil {
+			g.setReasons(all.but(all.soonest())) // the new name is what is connected to now
+		}
 		return g.add(r, now)
 	}
 	r.until = max(r.until, now+monotonic(least))
@@ -82,7 +85,7 @@ func (g *grant) addTo(r reason, now monotonic, least time.Duration) bool {
 	if len(all) >= reasonsMax && all.of(r.name) == nil {
 		r.name, r.by = unreadable, matches{}
 	}
-	g.setReasons(append(slices.DeleteFunc(all, func(o reason) bool { return o.name == r.name }), r))
+	g.setReasons(append(all.but(r.name), r))
 	g.extend(g.until())
 	return true
 }
@@ -225,8 +228,18 @@ func (all reasons) add(r reason, now monotonic) (reasons, bool) {
 	if len(all) <= reasonsMax {
 		return all, true
 	}
-	first := slices.MinFunc(all, func(a, b reason) int { return cmp.Compare(a.until, b.until) }).name
-	return slices.DeleteFunc(all, func(r reason) bool { return r.name == first }), first != r.name
+	first := all.soonest()
+	return all.but(first), first != r.name
+}
+
+// soonest returns the name that ends first.
+func (all reasons) soonest() fqdn.Name {
+	return slices.MinFunc(all, func(a, b reason) int { return cmp.Compare(a.until, b.until) }).name
+}
+
+// but returns all without a name, in the same place.
+func (all reasons) but(name fqdn.Name) reasons {
+	return slices.DeleteFunc(all, func(r reason) bool { return r.name == name })
 }
 
 // of returns the reason of a name, nil if there is none.

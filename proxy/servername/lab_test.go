@@ -61,10 +61,18 @@ func (j *judge) Keeps(pod policy.PodRef, source netip.Addr, to netip.AddrPort, n
 }
 
 func (j *judge) Dialling(_ context.Context, local, to netip.AddrPort) error {
-	if j.dialling != nil {
-		return j.dialling(local, to)
+	j.mu.Lock()
+	f := j.dialling
+	j.mu.Unlock()
+	if f != nil {
+		return f(local, to)
 	}
 	return nil
+}
+
+// onDialling sets what Dialling does.
+func (j *judge) onDialling(f func(local, to netip.AddrPort) error) {
+	j.change(func(j *judge) { j.dialling = f })
 }
 
 // change changes the judge.

@@ -182,13 +182,13 @@ func TestRefusedDial(t *testing.T) {
 func TestDialling(t *testing.T) {
 	l := newLab(t, DefaultLimits)
 	var asked []netip.AddrPort
-	l.judge.dialling = func(local, to netip.AddrPort) error {
+	l.judge.onDialling(func(local, to netip.AddrPort) error {
 		asked = append(asked, local, to)
 		return nil
-	}
+	})
 	_, s := l.pair()
 	diff.Error(t, []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), addrPort(s.RemoteAddr()).Port()), l.to()}, asked)
-	l.judge.dialling = func(_, _ netip.AddrPort) error { return os.ErrPermission }
+	l.judge.onDialling(func(_, _ netip.AddrPort) error { return os.ErrPermission })
 	c := l.dial()
 	_ = write(c, helloFor("good.test"))
 	if !isReset(c) {
@@ -439,7 +439,7 @@ func TestCloseWaits(t *testing.T) {
 func TestFault(t *testing.T) {
 	l := newLab(t, DefaultLimits)
 	c, s := l.answered()
-	l.judge.dialling = func(_, _ netip.AddrPort) error { panic("dialling") }
+	l.judge.onDialling(func(_, _ netip.AddrPort) error { panic("dialling") })
 	bad := l.dial()
 	fatal.If(t, write(bad, helloFor("good.test")))
 	if !isReset(bad) {

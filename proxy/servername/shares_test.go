@@ -80,23 +80,33 @@ func TestArrivedHelloTakesNoPlace(t *testing.T) {
 	diff.Equal(t, "connections of the pod that wait for a ClientHello", l.denial().Detail)
 }
 
+// arrive connects to the relay, which accepts the connection when a hello has arrived.
+func (l *lab) arrive(hello []byte) {
+	l.Helper()
+	sent := make(chan struct{})
+	l.lead(func(*net.TCPConn) (netip.AddrPort, error) { <-sent; return l.to(), nil })
+	fatal.If(l, write(l.dial(), hello))
+	close(sent)
+}
+
 // TestLargeHellos: a large hello has its place until it is passed on, since it takes memory until then; one that is not large has none.
 func TestLargeHellos(t *testing.T) {
 	l := newLab(t, Limits{100, 100, 100, 5})
 	accepts := make(chan struct{})
-	l.judge.dialling = func(netip.AddrPort, netip.AddrPort) error { <-accepts; return nil }
+	accept := sync.OnceFunc(func() { close(accepts) })
+	t.Cleanup(accept)
+	l.judge.onDialling(func(netip.AddrPort, netip.AddrPort) error { <-accepts; return nil })
 	for range 5 {
 		fatal.If(t, write(l.dial(), sized(maxHello)))
 	}
 	fatal.Await(t, "all are waited for", func() bool { return l.Stats().Hellos == 5 })
-	beyond := l.dial()
-	fatal.If(t, write(beyond, sized(maxHello)))
+	l.arrive(sized(maxHello))
 	d := l.denial()
 	diff.Equal(t, ReasonLimit, d.Reason)
 	diff.Equal(t, "connections of the pod that wait for a ClientHello", d.Detail)
-	fatal.If(t, write(l.dial(), helloFor("good.test")))
+	l.arrive(helloFor("good.test"))
 	fatal.Await(t, "a hello that is not large has room", func() bool { return l.Stats().Checked == 6 })
-	close(accepts)
+	accept()
 	for range 6 {
 		l.accepted()
 	}

@@ -88,15 +88,17 @@ func (d *dispatch) relay(s State) {
 	if len(s.Relays.Guarded) == 0 {
 		return
 	}
-	rules := append([]string{"ct state established return"}, lists.Each(
-		"%[2]s daddr . tcp dport @"+relaysSet+"%[1]s ct state new ct direction original ct status dnat %[2]s saddr . ct original %[2]s daddr @"+timed.KeySet+"%[1]s return")...)
+	// Rules about what is reached do not know what a connection dialled that is cut: they might admit it again.
+	rules := slices.Concat([]string{"ct state established " + has("ct mark", s.Relays.Dials.Admitted) + " return"}, lists.Each(
+		"%[2]s daddr . tcp dport @"+relaysSet+"%[1]s ct state established ct direction original %[2]s saddr @selected%[1]s goto deny"), []string{"ct state established return"}, lists.Each(
+		"%[2]s daddr . tcp dport @"+relaysSet+"%[1]s ct state new ct direction original ct status dnat %[2]s saddr . ct original %[2]s daddr @"+timed.KeySet+"%[1]s return"))
 	rules = append(rules, "ct state related meta l4proto { icmp, ipv6-icmp } return")
 	for _, relay := range s.Relays.Guarded {
 		of := lists.Families[familyOf(relay.Addr())]
 		rules = append(rules, fmt.Sprintf("%s daddr %s counter name %s drop", of.IP, relay.Addr(), deniedCounter))
 	}
 	// Another program may lead what the relay dials elsewhere, as a Service with an external IP, past the rules of pods
-	// there. Other sockets of the agent have the mark too, for DNS.
+	// there. What is forwarded may have the bit too.
 	d.nodeChain(dialledChain, &nft.Hook{Type: "filter", Hook: postrouting, Priority: verdictPriority},
 		has("meta mark", s.Relays.Dials.Candidate)+fmt.Sprintf(" meta mark & %#x == 0", s.Relays.Dials.Admitted)+
 			" meta l4proto tcp ct direction original ct status dnat fib saddr type local counter name "+deniedCounter+" drop")
