@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/audit/denial"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -39,15 +38,11 @@ type relaying struct {
 	low    error // of the limit of open files, until it is logged
 }
 
-type judge struct{ *enforcer.Enforcer }
-
-func (judge) Dialling(context.Context, netip.AddrPort, netip.AddrPort) error { return nil }
-
 func (a *agent) newRelaying(c *corefile.Config) *relaying {
 	bounds, low := boundFiles(c)
 	return &relaying{
 		log: a.log, low: low,
-		relay: servername.New(servername.Options{Judge: judge{a.enforce}, Limits: bounds.Limits, Denied: a.deniedByRelay, Protect: protector(a.log), Mark: a.enforce.RelayMark()}),
+		relay: servername.New(servername.Options{Judge: a.enforce, Limits: bounds.Limits, Denied: a.deniedByRelay, Protect: protector(a.log), Mark: a.enforce.RelayMark()}),
 		port:  uint16(bounds.Port), lost: make(chan struct{}, 1), open: map[netip.AddrPort]*net.TCPListener{},
 	}
 }
