@@ -136,7 +136,8 @@ func TestEveryMetricIsOnTheDashboardOrInAnAlert(t *testing.T) {
 		"namegate_dns_coalesced_questions_total", "namegate_dns_followed_questions_total", "namegate_dns_in_flight_queries", "namegate_dns_lost_replies_total",
 		"namegate_dns_prefetches_total", "namegate_dns_rejected_packets_total", "namegate_dns_tcp_connections", "namegate_dns_upstream_tcp_queries_total",
 		"namegate_flow_losses_total", "namegate_flows_over_total", "namegate_fullest_rule_entries", "namegate_networkpolicies", "namegate_peer_set_entries",
-		"namegate_peer_sets", "namegate_pods_at_grant_limit", "namegate_refused_grants_total", "namegate_remote_pods", "namegate_snapshot",
+		"namegate_peer_sets", "namegate_pods_at_grant_limit", "namegate_refused_grants_total", "namegate_remote_pods",
+		"namegate_servername_dial_failures_total", "namegate_servername_misdirected_total", "namegate_servername_waiting_connections", "namegate_snapshot",
 	}
 	var unseen []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {
