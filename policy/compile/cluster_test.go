@@ -270,6 +270,9 @@ func clusterTwin(in Input, pod *policy.Pod, tier v1alpha1.Tier) []string {
 		}
 		if selects && p.Spec.Tier == tier {
 			for _, r := range cfqdnnp.Read(p).Rules {
+				if r.ServerName && !r.Broken {
+					r.ID = r.NewID()
+				}
 				out = append(out, orderedText(r.Rule))
 			}
 		}
