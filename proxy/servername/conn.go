@@ -294,7 +294,7 @@ func (c *conn) deny(why Reason, detail string) {
 		c.mu.Lock()
 		claimed := c.claimed
 		c.mu.Unlock()
-		c.r.counters.denied(why).Add(1)
+		c.r.counters.denied[why].Add(1)
 		c.r.options.Denied(Denial{Egress: c.egress, Source: c.source, Dialled: c.dialled, ServerName: claimed, Reason: why, Detail: detail})
 	}
 }

@@ -13,30 +13,20 @@ type Stats struct {
 
 // counters are the running totals.
 type counters struct {
-	Checked, Unread, DialFailures, Misdirected   atomic.Uint64
-	policy, serverName, limit, revoked, shutdown atomic.Uint64
+	Checked, Unread, DialFailures, Misdirected atomic.Uint64
+	denied                                     map[Reason]*atomic.Uint64 // has each reason
 }
 
-func (c *counters) denied(by Reason) *atomic.Uint64 {
-	switch by {
-	case ReasonPolicy:
-		return &c.policy
-	case ReasonServerName:
-		return &c.serverName
-	case ReasonLimit:
-		return &c.limit
-	case ReasonRevoked:
-		return &c.revoked
-	}
-	return &c.shutdown
+func newCounters() counters {
+	return counters{denied: map[Reason]*atomic.Uint64{ReasonPolicy: {}, ReasonServerName: {}, ReasonLimit: {}, ReasonRevoked: {}, ReasonShutdown: {}}}
 }
 
 // Stats returns the totals so far.
 func (r *Relay) Stats() Stats {
 	c := &r.counters
 	s := Stats{Checked: c.Checked.Load(), Unread: c.Unread.Load(), DialFailures: c.DialFailures.Load(), Misdirected: c.Misdirected.Load(), Denied: map[Reason]uint64{}}
-	for _, by := range []Reason{ReasonPolicy, ReasonServerName, ReasonLimit, ReasonRevoked, ReasonShutdown} {
-		s.Denied[by] = c.denied(by).Load()
+	for by, n := range c.denied {
+		s.Denied[by] = n.Load()
 	}
 	r.shares.mu.Lock()
 	defer r.shares.mu.Unlock()

@@ -95,7 +95,7 @@ func New(o Options) *Relay {
 	}
 	ports := localPorts()
 	ports.mark = int(o.Mark)
-	return &Relay{options: o, ports: ports, shares: newShares(o.Limits), own: map[netip.AddrPort]*net.TCPListener{}, open: map[*conn]struct{}{}}
+	return &Relay{options: o, ports: ports, shares: newShares(o.Limits), counters: newCounters(), own: map[netip.AddrPort]*net.TCPListener{}, open: map[*conn]struct{}{}}
 }
 
 // Listen opens a listener that Serve takes. Without Multipath TCP the kernel knows the original destination and can
