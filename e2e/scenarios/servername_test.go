@@ -57,10 +57,6 @@ func (s *stage) awaitClaim(want string) {
 // destination sees the node. A denied one is reset, nothing of it arrives, and the log has the claimed name.
 func TestServerNames(t *testing.T) {
 	staged(t, onRouted, newServerNameStage, func(t *testing.T, s *serverNameStage) {
-		s.greets("a", www4, "www.example.org", "www.example.org"+nodeSeen4)
-		s.greets("a", www6, "www.example.org", "www.example.org"+nodeSeen6)
-		s.greets("a", www4, "WWW.Example.Org", "WWW.Example.Org"+nodeSeen4)
-		s.greets("b", www4, "cdn.example.org", "cdn.example.org"+nodeSeen4)
 		world := s.sniff(s.World, "eth0")
 		for pod, names := range map[string][]string{"a": {"cdn.example.org", "never.example.org", ""}, "b": {"www.example.org"}} {
 			for _, name := range names {
@@ -85,6 +81,10 @@ func TestServerNames(t *testing.T) {
 				t.Errorf("%d packets of denied connections arrived at %s", n, a)
 			}
 		}
+		s.greets("a", www4, "www.example.org", "www.example.org"+nodeSeen4)
+		s.greets("a", www6, "www.example.org", "www.example.org"+nodeSeen6)
+		s.greets("a", www4, "WWW.Example.Org", "WWW.Example.Org"+nodeSeen4)
+		s.greets("b", www4, "cdn.example.org", "cdn.example.org"+nodeSeen4)
 	})
 }
 

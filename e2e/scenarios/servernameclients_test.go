@@ -131,8 +131,9 @@ func TestServerNameRate(t *testing.T) {
 		begun := time.Now()
 		for range rateInFlight {
 			all.Go(func() {
-				for next := begun; ; {
-					if next = begun.Add(time.Duration(turns.Add(1)) * pace); !next.Before(end) || !time.Now().Before(end) {
+				for {
+					next := begun.Add(time.Duration(turns.Add(1)) * pace)
+					if !next.Before(end) || !time.Now().Before(end) {
 						return
 					}
 					time.Sleep(time.Until(next))

@@ -92,7 +92,8 @@ func Hello(ctx context.Context, to, name string) Dialled {
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(Patience))
 		// The server answers to the end of a line, which the name of a protocol has.
-		go tls.Client(silent{c}, &tls.Config{ServerName: name, NextProtos: []string{"hello\n"}}).HandshakeContext(ctx)
+		hello := tls.Client(silent{c}, &tls.Config{ServerName: name, NextProtos: []string{"hello\n"}})
+		go func() { _ = hello.HandshakeContext(ctx) }()
 		var line string
 		line, err = bufio.NewReader(c).ReadString('\n')
 		d.Server, d.From, _ = strings.Cut(strings.TrimSpace(line), " ")
