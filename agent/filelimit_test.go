@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/proxy/corefile"
-	"github.com/namegate/namegate/proxy/servername"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -16,7 +15,7 @@ import (
 func TestFilesOfConnections(t *testing.T) {
 	all := corefile.Default().ServerNames
 	fewer := func(connections, perPod, hellos, hellosPerPod int) corefile.ServerNames {
-		return corefile.ServerNames{Port: all.Port, Limits: servername.Limits{Connections: connections, ConnectionsPerPod: perPod, Hellos: hellos, HellosPerPod: hellosPerPod}, Grace: all.Grace}
+		return corefile.ServerNames{Port: all.Port, RelayLimits: corefile.RelayLimits{Connections: connections, ConnectionsPerPod: perPod, Hellos: hellos, HellosPerPod: hellosPerPod}, Grace: all.Grace}
 	}
 	for limit, want := range map[uint64]corefile.ServerNames{
 		1 << 20:       all,

@@ -42,7 +42,7 @@ func (a *agent) newRelaying(c *corefile.Config) *relaying {
 	bounds, low := boundFiles(c)
 	return &relaying{
 		log: a.log, low: low,
-		relay: servername.New(servername.Options{Judge: a.enforce, Limits: bounds.Limits, Denied: a.deniedByRelay, Protect: protector(a.log), Mark: a.enforce.RelayMark()}),
+		relay: servername.New(servername.Options{Judge: a.enforce, Limits: bounds.RelayLimits, Denied: a.deniedByRelay, Protect: protector(a.log), Mark: a.enforce.RelayMark()}),
 		port:  uint16(bounds.Port), lost: make(chan struct{}, 1), open: map[netip.AddrPort]*net.TCPListener{},
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/servername"
 	"github.com/namegate/namegate/status"
 	"github.com/namegate/namegate/testkit/diff"
@@ -20,7 +21,7 @@ import (
 
 func newTestRelaying(port uint16) *relaying {
 	return &relaying{
-		relay: servername.New(servername.Options{Limits: servername.DefaultLimits, Protect: protector(slog.New(slog.DiscardHandler))}), port: port, log: slog.New(slog.DiscardHandler),
+		relay: servername.New(servername.Options{Limits: corefile.DefaultRelayLimits, Protect: protector(slog.New(slog.DiscardHandler))}), port: port, log: slog.New(slog.DiscardHandler),
 		lost: make(chan struct{}, 1), open: map[netip.AddrPort]*net.TCPListener{},
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/proxy/servername"
 )
 
 // Config is everything the administrator of the node can set. A Config that
@@ -179,10 +178,21 @@ type Limits struct {
 // ServerNames says where connections of rules with a server name are served, and bounds them.
 type ServerNames struct {
 	Port int // of the agent's own addresses
-	servername.Limits
+	RelayLimits
 	// Grace is how long an agent serves open connections after the next one has taken the node, from its own end on.
 	Grace time.Duration
 }
+
+// RelayLimits bound connections of rules with a server name, and those of them that wait for their ClientHello, of one pod
+// and in all.
+type RelayLimits struct {
+	Connections, ConnectionsPerPod int
+	Hellos, HellosPerPod           int
+}
+
+// DefaultRelayLimits are the bounds without configuration. With 16 KiB for a ClientHello they bound the memory of these to
+// 16 MiB.
+var DefaultRelayLimits = RelayLimits{Connections: 8192, ConnectionsPerPod: 1024, Hellos: 1024, HellosPerPod: 64}
 
 // Default returns the configuration of an empty file but for the zones: the
 // administrator has to name an upstream.
@@ -208,7 +218,7 @@ func Default() *Config {
 			Addresses: 128,
 			Grants:    262144, GrantsPerPod: 8192,
 		},
-		ServerNames:  ServerNames{Port: 9955, Limits: servername.DefaultLimits, Grace: 30 * time.Second},
+		ServerNames:  ServerNames{Port: 9955, RelayLimits: DefaultRelayLimits, Grace: 30 * time.Second},
 		GrantTimeout: 500 * time.Millisecond,
 		CacheEntries: 10_000,
 		CacheBytes:   32 << 20,

@@ -14,7 +14,6 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/proxy/servername"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
@@ -156,7 +155,7 @@ a.corp.test corp.test {
 		AuditFilter:  audit.Filter{Verdicts: []string{"denied", "would-deny", "failed"}, Namespaces: []string{"shop", "kube-system"}, Sample: 100},
 		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8, Grants: 3000, GrantsPerPod: 300},
 		CacheEntries: 5000, CacheBytes: 8 << 20, TTL: TTL{5, 3600},
-		ServerNames: ServerNames{Port: 8443, Limits: servername.Limits{Connections: 2000, ConnectionsPerPod: 200, Hellos: 500, HellosPerPod: 50}, Grace: 5 * time.Minute},
+		ServerNames: ServerNames{Port: 8443, RelayLimits: RelayLimits{Connections: 2000, ConnectionsPerPod: 200, Hellos: 500, HellosPerPod: 50}, Grace: 5 * time.Minute},
 	}
 	diff.Error(t, want, c)
 	for q, zone := range map[string]string{"x.a.corp.test": "a.corp.test", "b.corp.test": "corp.test", "notcorp.test": ".", ".": "."} {

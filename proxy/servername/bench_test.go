@@ -4,12 +4,13 @@ import (
 	"io"
 	"testing"
 
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // BenchmarkFirstByte is a connection with a checked hello, until the server's first byte.
 func BenchmarkFirstByte(b *testing.B) {
-	l := newLab(b, DefaultLimits)
+	l := newLab(b, corefile.DefaultRelayLimits)
 	sent, got := helloFor("good.test"), make([]byte, len(answer))
 	for b.Loop() {
 		c := l.dial()
@@ -36,7 +37,7 @@ func BenchmarkHello(b *testing.B) {
 
 // BenchmarkTransfer is a GiB from the client to the server.
 func BenchmarkTransfer(b *testing.B) {
-	l := newLab(b, DefaultLimits)
+	l := newLab(b, corefile.DefaultRelayLimits)
 	block := make([]byte, 1<<20)
 	for b.Loop() {
 		c, s := l.answered()

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
@@ -73,7 +74,7 @@ func TestOriginalDestination(t *testing.T) {
 		l, err := Listen(t.Context(), at)
 		fatal.If(t, err)
 		j := &judge{verdict: policy.CheckFlow, named: policy.CheckFlow, pods: map[netip.Addr]policy.PodRef{pod: podA}, granted: map[policy.PodRef][]string{podA: {"good.test"}}}
-		r := New(Options{Judge: j, Limits: DefaultLimits, Denied: func(d Denial) { t.Error(d) }, Protect: func(_ string, f func()) bool { f(); return true }})
+		r := New(Options{Judge: j, Limits: corefile.DefaultRelayLimits, Denied: func(d Denial) { t.Error(d) }, Protect: func(_ string, f func()) bool { f(); return true }})
 		go r.Serve(l)
 		c, err := (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(pod, 0))}).Dial("tcp", to.String())
 		fatal.If(t, err)
@@ -102,7 +103,7 @@ func TestLocalPorts(t *testing.T) {
 	run(t, "ip addr add 192.0.2.7/32 dev lo", "ip addr add 192.0.2.1/32 dev lo")
 	fatal.If(t, netns.Sysctl("net.ipv4.ip_local_port_range=40000 40099", "net.ipv4.tcp_tw_reuse=0"))
 	for _, timestamps := range []bool{true, false} {
-		l := newLab(t, DefaultLimits)
+		l := newLab(t, corefile.DefaultRelayLimits)
 		_ = l.target.Close()
 		l.port = 10000
 		at := "192.0.2.7:443"
@@ -174,7 +175,7 @@ func TestManyConnections(t *testing.T) {
 	}
 	run(t, "ip addr add 192.0.2.7/32 dev lo", "ip addr add 192.0.2.1/32 dev lo")
 	fatal.If(t, netns.Sysctl("net.ipv4.ip_local_port_range=32768 34767", "net.ipv4.tcp_tw_reuse=0"))
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	l.port = 10000
 	to := netip.MustParseAddrPort("192.0.2.7:443")
 	target, err := Listen(t.Context(), to)

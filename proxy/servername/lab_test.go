@@ -15,6 +15,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -98,7 +99,7 @@ type lab struct {
 }
 
 // newLab makes a lab. A hello has much time but where change says otherwise: the machine may be slow.
-func newLab(t testing.TB, limits Limits, change ...func(*Options)) *lab {
+func newLab(t testing.TB, limits corefile.RelayLimits, change ...func(*Options)) *lab {
 	l := &lab{TB: t, taken: make(chan *net.TCPConn, 20000), denied: make(chan Denial, 20000), faults: make(chan any, 100), judge: &judge{
 		verdict: policy.CheckFlow, named: policy.CheckFlow,
 		pods:    map[netip.Addr]policy.PodRef{netip.MustParseAddr("127.0.1.1"): podA, netip.MustParseAddr("127.0.1.2"): podB},
@@ -245,3 +246,7 @@ func (l *lab) pair() (client, server *net.TCPConn) {
 }
 
 var netipAddrPort = netip.MustParseAddrPort
+
+func bounds(connections, ofPod, hellos, hellosOfPod int) corefile.RelayLimits {
+	return corefile.RelayLimits{Connections: connections, ConnectionsPerPod: ofPod, Hellos: hellos, HellosPerPod: hellosOfPod}
+}

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestRecheck(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.answered()
 	waiting := l.dial()
 	fatal.Await(t, "one waits", func() bool { return l.Stats().Hellos == 1 })
@@ -38,7 +39,7 @@ func TestRecheck(t *testing.T) {
 
 // TestRecheckUnread: a connection that is copied unread is judged too.
 func TestRecheckUnread(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	l.judge.change(func(j *judge) { j.verdict = policy.AllowFlow })
 	c := l.dial()
 	s := l.accepted()
@@ -53,7 +54,7 @@ func TestRecheckUnread(t *testing.T) {
 
 // TestRecheckRace: no connection is open that the judge denied before Recheck began, whenever that is.
 func TestRecheckRace(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	for i := range 200 {
 		l.judge.change(func(j *judge) { j.granted[podA] = []string{"good.test"} })
 		c := l.dial()

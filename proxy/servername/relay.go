@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/corefile"
 )
 
 const (
@@ -59,7 +60,7 @@ type Denial struct {
 // Options are the parts of a Relay.
 type Options struct {
 	Judge  Judge
-	Limits Limits
+	Limits corefile.RelayLimits
 	// Denied is called for each connection that is reset by a decision. It must not block.
 	Denied func(Denial)
 	// Protect runs f, and reports a fault in it, which makes ok false.

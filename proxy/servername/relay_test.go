@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -50,7 +51,7 @@ func expectEnd(t testing.TB, c net.Conn) {
 }
 
 func TestDeniedWithoutHello(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	l.judge.change(func(j *judge) { j.verdict = policy.DenyFlow })
 	l.refused()
 	d := l.denial()
@@ -64,7 +65,7 @@ func TestDeniedWithoutHello(t *testing.T) {
 
 // TestUnread: the server may speak first where a plain rule allows the connection.
 func TestUnread(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	l.judge.change(func(j *judge) { j.verdict = policy.AllowFlow })
 	c := l.dial()
 	s := l.accepted()
@@ -77,7 +78,7 @@ func TestUnread(t *testing.T) {
 
 // TestCheckAlone: a name that is allowed by skipping the rule is not enough.
 func TestCheckAlone(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	l.judge.change(func(j *judge) { j.named = policy.AllowFlow })
 	c := l.dial()
 	fatal.If(t, write(c, helloFor("good.test")))
@@ -88,13 +89,13 @@ func TestCheckAlone(t *testing.T) {
 }
 
 func TestClaimedNameIsBounded(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	fatal.If(t, write(l.dial(), modern(names(string(bytes.Repeat([]byte("x"), 3000))))))
 	diff.Equal(t, maxClaimed, len(l.denial().ServerName))
 }
 
 func TestOwnDestinations(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	for _, to := range []netip.AddrPort{l.at, netip.MustParseAddrPort("0.0.0.0:443"), netip.MustParseAddrPort("224.0.0.1:443"), netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 0)} {
 		l.lead(func(*net.TCPConn) (netip.AddrPort, error) { return to, nil })
 		l.refused()
@@ -106,7 +107,7 @@ func TestOwnDestinations(t *testing.T) {
 }
 
 func TestHalfClose(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.answered()
 	fatal.If(t, write(c, []byte("request")))
 	fatal.If(t, c.CloseWrite())
@@ -130,7 +131,7 @@ func TestHalfClose(t *testing.T) {
 
 // TestEndBeforeAnswer: a client that ends behind its hello is seen before the server answers.
 func TestEndBeforeAnswer(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.pair()
 	fatal.If(t, c.CloseWrite())
 	expectEnd(t, s)
@@ -149,7 +150,7 @@ func TestEndBeforeAnswer(t *testing.T) {
 }
 
 func TestResets(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.answered()
 	reset(c)
 	if !isReset(s) {
@@ -169,7 +170,7 @@ func TestResets(t *testing.T) {
 }
 
 func TestRefusedDial(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	_ = l.target.Close()
 	c := l.dial()
 	_ = write(c, helloFor("good.test"))
@@ -180,7 +181,7 @@ func TestRefusedDial(t *testing.T) {
 }
 
 func TestDialling(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	var asked []netip.AddrPort
 	l.judge.onDialling(func(local, to netip.AddrPort) error {
 		asked = append(asked, local, to)
@@ -199,7 +200,7 @@ func TestDialling(t *testing.T) {
 
 // TestBulk: 64 MiB each way at a time arrive as they were sent.
 func TestBulk(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.answered()
 	block := make([]byte, 1<<20)
 	_, _ = rand.Read(block)
@@ -230,7 +231,7 @@ func TestBulk(t *testing.T) {
 
 // TestSmallWindow: bytes arrive in order through the smallest windows that the kernel lets a socket have.
 func TestSmallWindow(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.answered()
 	sent := make([]byte, 50000)
 	_, _ = rand.Read(sent)
@@ -248,7 +249,7 @@ func TestSmallWindow(t *testing.T) {
 
 // TestSlowReader: what a client does not read stops the server, costs no other connection anything, and all of it arrives in the end.
 func TestSlowReader(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.answered()
 	_ = s.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
 	block, sent := make([]byte, 64<<10), 0
@@ -275,7 +276,7 @@ func TestSlowReader(t *testing.T) {
 
 // TestUnacknowledged: a connection that both sides have ended counts until its client has taken what was sent.
 func TestUnacknowledged(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.answered()
 	fatal.If(t, c.SetReadBuffer(32<<10))
 	const sent = 500 << 10
@@ -292,7 +293,7 @@ func TestUnacknowledged(t *testing.T) {
 
 // TestUrgent: urgent data does not stop a connection, and its last byte stays urgent.
 func TestUrgent(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.answered()
 	for i, ends := range [][2]*net.TCPConn{{c, s}, {s, c}} {
 		fatal.If(t, write(ends[0], []byte("before")))
@@ -316,7 +317,7 @@ func TestUrgent(t *testing.T) {
 
 // TestKeepAlive: conntrack does not forget a connection that one side has ended, which takes a minute, while the other says nothing.
 func TestKeepAlive(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	l.answered()
 	for _, c := range l.all() {
 		for _, half := range []*net.TCPConn{c.client, c.server} {
@@ -333,7 +334,7 @@ func TestKeepAlive(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.answered()
 	ctx, cancel := context.WithCancel(t.Context())
 	closed := make(chan struct{})
@@ -371,7 +372,7 @@ func TestClose(t *testing.T) {
 
 // TestCloseWaits returns as soon as the last connection ended.
 func TestCloseWaits(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.answered()
 	time.AfterFunc(1200*time.Millisecond, func() { _, _ = c.Close(), s.Close() })
 	l.Close(t.Context())
@@ -380,7 +381,7 @@ func TestCloseWaits(t *testing.T) {
 
 // TestFault: a fault ends one connection.
 func TestFault(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.answered()
 	l.judge.onDialling(func(_, _ netip.AddrPort) error { panic("dialling") })
 	bad := l.dial()

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -48,7 +49,7 @@ func TestSecondHello(t *testing.T) {
 		for _, early := range []bool{false, true} {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
-				l := newLab(t, DefaultLimits)
+				l := newLab(t, corefile.DefaultRelayLimits)
 				c, server := l.pair()
 				if early {
 					_ = write(c, s.send)
@@ -78,7 +79,7 @@ func TestSecondHello(t *testing.T) {
 
 // TestSecondHelloTakesAPlace among the hellos that wait.
 func TestSecondHelloTakesAPlace(t *testing.T) {
-	l := newLab(t, Limits{10, 10, 1, 1})
+	l := newLab(t, bounds(10, 10, 1, 1))
 	_, one := l.pair()
 	_, two := l.pair()
 	for _, s := range []*net.TCPConn{one, two} {
@@ -90,7 +91,7 @@ func TestSecondHelloTakesAPlace(t *testing.T) {
 
 // TestNothingBeforeAnswer: what is behind the first hello waits for the server's first bytes.
 func TestNothingBeforeAnswer(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	c, s := l.pair()
 	fatal.If(t, write(c, modern(names("evil.test"))))
 	_ = s.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
@@ -110,7 +111,7 @@ func certificate(t testing.TB) tls.Certificate {
 
 // TestHandshakes of crypto/tls pass: each version, with a HelloRetryRequest, resumed, with a client's certificate.
 func TestHandshakes(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	cert := certificate(t)
 	cache := tls.NewLRUClientSessionCache(0)
 	for _, s := range []struct {

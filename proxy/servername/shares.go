@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
 )
 
 const (
@@ -19,15 +20,6 @@ const (
 	portWait = time.Minute
 )
 
-// Limits bound connections, and those of them that wait for their hello, of one pod and in all.
-type Limits struct {
-	Connections, ConnectionsPerPod int
-	Hellos, HellosPerPod           int
-}
-
-// DefaultLimits are the bounds without configuration. With maxHello they bound the memory of hellos to 16 MiB.
-var DefaultLimits = Limits{Connections: 8192, ConnectionsPerPod: 1024, Hellos: 1024, HellosPerPod: 64}
-
 // key is a pod and one of its destinations; without a pod, the destination for the node.
 type key struct {
 	pod policy.PodRef
@@ -39,15 +31,15 @@ type use struct{ connections, hellos int }
 
 // shares count what pods use.
 type shares struct {
-	Limits
+	corefile.RelayLimits
 	mu   sync.Mutex
 	all  use
 	pods map[policy.PodRef]use
 	to   map[key]int // connections
 }
 
-func newShares(l Limits) shares {
-	return shares{Limits: l, pods: map[policy.PodRef]use{}, to: map[key]int{}}
+func newShares(l corefile.RelayLimits) shares {
+	return shares{RelayLimits: l, pods: map[policy.PodRef]use{}, to: map[key]int{}}
 }
 
 // take takes a connection. If a bound is reached, it takes nothing and says which.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -35,12 +36,12 @@ func (l *lab) ask() time.Duration {
 func TestBounds(t *testing.T) {
 	for _, s := range []struct {
 		name   string
-		limits Limits
+		limits corefile.RelayLimits
 		hello  bool
 		detail string
 	}{
-		{"connections", Limits{100, 5, 100, 100}, true, "connections of the pod"},
-		{"hellos", Limits{100, 100, 100, 5}, false, "connections of the pod that wait for a ClientHello"},
+		{"connections", bounds(100, 5, 100, 100), true, "connections of the pod"},
+		{"hellos", bounds(100, 100, 100, 5), false, "connections of the pod that wait for a ClientHello"},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			l := newLab(t, s.limits)
@@ -64,7 +65,7 @@ func TestBounds(t *testing.T) {
 
 // TestArrivedHelloTakesNoPlace: after a pause of the machine, many connections with their hello are accepted at once.
 func TestArrivedHelloTakesNoPlace(t *testing.T) {
-	l := newLab(t, Limits{100, 100, 1, 1})
+	l := newLab(t, bounds(100, 100, 1, 1))
 	l.dial() // which waits for its hello
 	fatal.Await(t, "it waits", func() bool { return l.Stats().Hellos == 1 })
 	over := make(chan struct{})
@@ -91,7 +92,7 @@ func (l *lab) arrive(hello []byte) {
 
 // TestLargeHellos: a large hello has its place until it is passed on, since it takes memory until then; one that is not large has none.
 func TestLargeHellos(t *testing.T) {
-	l := newLab(t, Limits{100, 100, 100, 5})
+	l := newLab(t, bounds(100, 100, 100, 5))
 	accepts := make(chan struct{})
 	accept := sync.OnceFunc(func() { close(accepts) })
 	t.Cleanup(accept)
@@ -115,7 +116,7 @@ func TestLargeHellos(t *testing.T) {
 
 // TestFaults: a fault ends one connection, and takes no share of its pod for ever.
 func TestFaults(t *testing.T) {
-	l := newLab(t, Limits{100, 2, 100, 2})
+	l := newLab(t, bounds(100, 2, 100, 2))
 	for range 3 {
 		c := l.dial()
 		fatal.Await(t, "it waits", func() bool { return l.Stats().Hellos == 1 })
@@ -138,7 +139,7 @@ func TestFaults(t *testing.T) {
 
 // TestBoundsOfAll: the bounds of all pods.
 func TestBoundsOfAll(t *testing.T) {
-	for what, limits := range map[string]Limits{"connections of all pods": {2, 2, 9, 9}, "connections of all pods that wait for a ClientHello": {9, 9, 2, 2}} {
+	for what, limits := range map[string]corefile.RelayLimits{"connections of all pods": bounds(2, 2, 9, 9), "connections of all pods that wait for a ClientHello": bounds(9, 9, 2, 2)} {
 		l := newLab(t, limits)
 		l.dial()
 		l.dial()
@@ -152,7 +153,7 @@ func TestBoundsOfAll(t *testing.T) {
 
 // TestSharesOfDestinations: a pod's and the node's connections to one destination, also while their ports wait.
 func TestSharesOfDestinations(t *testing.T) {
-	s := newShares(Limits{1 << 20, 1 << 20, 1 << 20, 1 << 20})
+	s := newShares(bounds(1<<20, 1<<20, 1<<20, 1<<20))
 	of := func(pod int) key {
 		return key{policy.PodRef{Name: string(rune('a' + pod))}, netipAddrPort("192.0.2.1:443")}
 	}
@@ -177,8 +178,8 @@ func TestSharesOfDestinations(t *testing.T) {
 
 // TestBuffers: what the kernel keeps for a pod that reads nothing is bounded, with however many connections.
 func TestBuffers(t *testing.T) {
-	s, all := newShares(DefaultLimits), 0
-	for i := range DefaultLimits.ConnectionsPerPod {
+	s, all := newShares(corefile.DefaultRelayLimits), 0
+	for i := range corefile.DefaultRelayLimits.ConnectionsPerPod {
 		k := key{podA, netipAddrPort(fmt.Sprintf("192.0.2.%d:443", i%200))}
 		diff.Equal(t, "", s.take(k))
 		all += 3 * s.buffer(podA) // the kernel's overhead doubles both buffers of a direction
@@ -188,7 +189,7 @@ func TestBuffers(t *testing.T) {
 	}
 	diff.Equal(t, maxBuffer, s.buffer(podB))
 
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	for range 300 {
 		l.pair()
 	}
@@ -210,7 +211,7 @@ func TestBuffers(t *testing.T) {
 
 // TestFlood: a pod that floods in each way costs its neighbour no connection, and no wait that it would notice.
 func TestFlood(t *testing.T) {
-	l := newLab(t, DefaultLimits)
+	l := newLab(t, corefile.DefaultRelayLimits)
 	var over atomic.Bool
 	var wg sync.WaitGroup
 	for _, send := range [][]byte{nil, helloFor("evil.test"), helloFor("good.test"), helloFor("good.test")[:100], []byte("GET / HTTP/1.1\r\n")} {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -153,7 +154,7 @@ func TestHellos(t *testing.T) {
 	for _, s := range all {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, DefaultLimits, func(o *Options) {
+			l := newLab(t, corefile.DefaultRelayLimits, func(o *Options) {
 				if s.late {
 					o.helloTimeout = 0
 				}
@@ -230,7 +231,7 @@ func TestHelloMemory(t *testing.T) {
 			t.Errorf("%d bytes are in a buffer of %d", n, cap(h.raw))
 		}
 	}
-	if all := DefaultLimits.Hellos * maxHello; all != 16<<20 {
+	if all := corefile.DefaultRelayLimits.Hellos * maxHello; all != 16<<20 {
 		t.Errorf("hellos take up to %d bytes", all)
 	}
 }
