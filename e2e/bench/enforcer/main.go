@@ -26,6 +26,8 @@ func goals() []ground.Goal {
 		{Figure: "flow.new_per_s", Peer: noRules, State: podsState + byNftables, Least: 0.92},
 		{Figure: "flow.crr_per_s", Peer: noRules, State: podsState, Least: 0.90},
 		{Figure: "flow.crr_per_s", Peer: noRules, State: podsState + byNftables, Least: 0.95},
+		{Figure: "flow.new_per_s", Peer: unruled, State: ownState, Least: 0.97},
+		{Figure: "flow.new_per_s", Peer: unruled, State: podsOfOne, Least: 0.99},
 		{Figure: "servername.first_byte_p99_us", Peer: direct, More: 1000},
 		{Figure: "servername.throughput_gbps", Peer: direct, Least: 0.8},
 	}
@@ -71,6 +73,7 @@ func main() {
 			{Name: "scale", Run: b.eachDataplane(b.scale)},
 			{Name: "flow", Run: b.flow},
 			{Name: "ingress", Run: b.ingress},
+			{Name: "nodes", Run: b.nodes},
 			{Name: "servername", Run: b.serverNames},
 		},
 		Goals: goals(),
