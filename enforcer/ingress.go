@@ -86,7 +86,7 @@ func ingressAddrs(subjects dataplane.Subjects) map[netip.Addr]*dataplane.Subject
 // admitToComing admits the connections to addresses that rules for ingress begin to judge: to a pod that was there all
 // that are open, and of those to the pod of a new address, and at an agent's start, the allowed ones. A connection from a
 // subject that is default-deny has its admission, or is judged again. Connections to addresses whose pod is another
-// lose their admission. It returns what follows when the plan is in force: connections may have been opened meanwhile.
+// lose their admission. It returns what follows when the tables judge by the plan: connections may have been opened meanwhile.
 func (e *Enforcer) admitToComing(s *policy.Snapshot, last, subjects dataplane.Subjects) (settle func() error, err error) {
 	inForce, recovered := e.snapshot, e.recovered
 	if len(recovered.ingress) == 0 && !haveIngress(last) && !haveIngress(subjects) {
