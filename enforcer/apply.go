@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -234,12 +235,12 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot, names
 	if err := e.isolateQuietly(ctx, s, written, coming); err != nil {
 		return nil, err
 	}
-	if !names {
-		if err := e.write(ctx, written, s); err != nil {
-			return nil, err
-		}
+	if names {
+		err = settle()
+	} else {
+		err = e.write(ctx, written, s, settle)
 	}
-	if err := settle(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	e.recheckRemoved(s, last, subjects)
@@ -255,7 +256,12 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot, names
 }
 
 // write makes sets, nets, chains and interception hold a plan, by a snapshot that is in force or comes into force.
-func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects, s *policy.Snapshot) error {
+// settle comes as soon as the tables judge by it; nil: all is settled.
+func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects, s *policy.Snapshot, settle func() error) error {
+	var begin []netip.Addr
+	if settle != nil {
+		begin = e.beginning(subjects)
+	}
 	if e.snapshot != nil && e.snapshot != s && (haveTiers(subjects) || haveIngress(subjects)) {
 		// What no rule denies is allowed: the second net must not ask before the judge does, nor after it.
 		if remaining, ends := plan.Remaining(e.plan, subjects, e.closed); ends {
@@ -263,24 +269,33 @@ func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects, s *po
 				return err
 			}
 		}
-		if err := e.applyTables(ctx, subjects, s); err != nil {
+		if err := e.judgeBy(ctx, subjects, s, begin, settle); err != nil {
 			return err
 		}
 		return e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
 	}
-	judged, first := subjects, e.snapshot == nil && haveIngress(subjects)
-	if first {
-		judged = e.judgedBefore(subjects)
-	}
-	failed := e.plane.Apply(ctx, e.state(judged), dataplane.Commit)
-	err := e.applyTables(ctx, subjects, s)
-	if err == nil {
-		e.intercept.Begin() // the rest may take longer than the dead-man switch holds
-	}
-	if first && err == nil {
+	failed := e.plane.Apply(ctx, e.state(judgedBefore(subjects, begin)), dataplane.Commit)
+	err := e.judgeBy(ctx, subjects, s, begin, settle)
+	if len(begin) > 0 && err == nil {
 		err = e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
 	}
 	return errors.Join(failed, err)
+}
+
+// judgeBy has the tables judge by a plan. Where rules for ingress begin, a reply that is under way may be to a
+// connection without an admission: none is dropped before settle.
+func (e *Enforcer) judgeBy(ctx context.Context, subjects dataplane.Subjects, s *policy.Snapshot, begin []netip.Addr, settle func() error) error {
+	if err := e.applyTables(ctx, subjects, s, begin...); err != nil {
+		return err
+	}
+	e.intercept.Begin() // the rest may take longer than the dead-man switch holds
+	if settle == nil {
+		return nil
+	}
+	if err := settle(); err != nil || len(begin) == 0 {
+		return err
+	}
+	return e.applyTables(ctx, subjects, s)
 }
 
 // stage makes the names of subjects ready, and their rules in the tables. The tables of an earlier agent stay as

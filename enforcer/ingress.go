@@ -43,12 +43,26 @@ func (e *Enforcer) bound(subjects dataplane.Subjects) map[netip.Addr]link.Home {
 	return out
 }
 
-// judgedBefore returns subjects without the rules for ingress that no earlier agent had in force: the second net must not
-// ask before the judge does.
-func (e *Enforcer) judgedBefore(subjects dataplane.Subjects) dataplane.Subjects {
+// beginning returns the addresses of subjects that no rules for ingress judge yet.
+func (e *Enforcer) beginning(subjects dataplane.Subjects) (out []netip.Addr) {
+	last := ingressAddrs(e.plan)
+	for a, p := range ingressAddrs(subjects) {
+		if last[a] == nil && !e.recovered.ingress[a] && !e.closed[p.Pod] {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// judgedBefore returns subjects without the rules for ingress that begin: the second net must not ask before the judge
+// does.
+func judgedBefore(subjects dataplane.Subjects, begin []netip.Addr) dataplane.Subjects {
+	if len(begin) == 0 {
+		return subjects
+	}
 	out := maps.Clone(subjects)
 	for ref, p := range subjects {
-		if !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return e.recovered.ingress[a] }) {
+		if !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return !slices.Contains(begin, a) }) {
 			open := *p
 			open.Ingress, out[ref] = nil, &open
 		}
@@ -72,7 +86,7 @@ func ingressAddrs(subjects dataplane.Subjects) map[netip.Addr]*dataplane.Subject
 // admitToComing admits the connections to addresses that rules for ingress begin to judge: to a pod that was there all
 // that are open, and of those to the pod of a new address, and at an agent's start, the allowed ones. A connection from a
 // subject that is default-deny has its admission, or is judged again. Connections to addresses whose pod is another
-// lose their admission. It returns what follows when the plan is in force: connections may have been opened meanwhile.
+// lose their admission. It returns what follows when the tables judge by the plan: connections may have been opened meanwhile.
 func (e *Enforcer) admitToComing(s *policy.Snapshot, last, subjects dataplane.Subjects) (settle func() error, err error) {
 	inForce, recovered := e.snapshot, e.recovered
 	if len(recovered.ingress) == 0 && !haveIngress(last) && !haveIngress(subjects) {

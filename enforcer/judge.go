@@ -84,7 +84,7 @@ func (e *Enforcer) isolateQuietly(ctx context.Context, s *policy.Snapshot, subje
 	if !ordered || e.snapshot == nil {
 		return nil
 	}
-	if err := e.applyTables(ctx, quiet, s); err != nil {
+	if err := e.applyTables(ctx, quiet, s, e.beginning(subjects)...); err != nil {
 		return err
 	}
 	return e.admitOpen(coming, e.plan)

@@ -52,6 +52,9 @@ type peering struct {
 	snapshot  *policy.Snapshot // the last one applied
 	services  []netip.Addr     // that count by name, sorted
 	relay     *relay           // nil: none
+	ingress   bool             // rules for ingress of NetworkPolicies count
+	// looked is called after each listing of connections, before anything follows from it; nil: nothing is.
+	looked func(conntrack.Query)
 }
 
 // The Service of db.
@@ -137,7 +140,7 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 // prepare prepares a snapshot.
 func (p *peering) prepare() {
 	p.t.Helper()
-	in := compile.Input{NetworkPolicies: p.netpols, Policies: []*v1alpha1.FQDNNetworkPolicy{policytest.Policy("gated", p.allowed...)}}
+	in := compile.Input{NetworkPolicies: p.netpols, EnforceNetworkPolicies: p.ingress, Policies: []*v1alpha1.FQDNNetworkPolicy{policytest.Policy("gated", p.allowed...)}}
 	if p.audit {
 		in.Policies[0].Spec.Enforcement = v1alpha1.EnforcementAudit
 	}

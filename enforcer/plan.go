@@ -45,8 +45,9 @@ func (e *Enforcer) tables(subjects dataplane.Subjects, inForce *policy.Snapshot)
 	return ruleset.Render(e.tablesInput(subjects, inForce), &e.memo)
 }
 
-func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects, inForce *policy.Snapshot) error {
+func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects, inForce *policy.Snapshot, unsettled ...netip.Addr) error {
 	in := e.tablesInput(subjects, inForce)
+	in.Unsettled = unsettled
 	before := e.judging.Load()
 	if inForce != nil {
 		e.judging.Store(newJudging(before, inForce, subjects)) // connections are led here from the moment of the write on

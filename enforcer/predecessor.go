@@ -39,7 +39,7 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 	if err := e.endSwitch(ctx); err != nil {
 		e.log.Error("the other dataplane's objects stay; trying again", "error", err)
 	}
-	if err := e.write(ctx, e.inForce(), e.snapshot); err != nil {
+	if err := e.write(ctx, e.inForce(), e.snapshot, nil); err != nil {
 		return false, err
 	}
 	return false, e.shrink(ctx, e.inForce(), true)

@@ -218,7 +218,7 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 	}
 	e.plan, e.complete = e.planOf(e.snapshot), false
 	defer e.rightsLost()
-	return e.write(ctx, e.inForce(), e.snapshot)
+	return e.write(ctx, e.inForce(), e.snapshot, nil)
 }
 
 // inForce is the plan, and what Prepare made ready beside it.
@@ -309,7 +309,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, foun
 		failed = errors.Join(failed, e.k.Tables.Rewrite(ctx, e.tables(subjects, e.snapshot)), e.settleOrdered(subjects))
 		e.intercept.Renew()
 	}
-	if failed = errors.Join(failed, e.grants.Repair(wrong), e.write(ctx, subjects, e.snapshot)); failed != nil {
+	if failed = errors.Join(failed, e.grants.Repair(wrong), e.write(ctx, subjects, e.snapshot, nil)); failed != nil {
 		return failed
 	}
 	if refused := (dataplane.Refused{}); errors.As(e.plane.refused, &refused) { // these sets are found each time

@@ -100,7 +100,7 @@ func (p *peering) open() (*enforcer.Enforcer, *conntrack.Kernel, error) {
 	for _, seam := range []interface{ Close() }{tables, flows, links} {
 		p.t.Cleanup(seam.Close)
 	}
-	k := enforcer.Kernel{Tables: tables, Flows: flows, Links: links, Entries: inNode{tables.Store, p.Node.Do}, Dataplane: nftables.Config{Tables: tables, Entries: inNode{tables.Store, p.Node.Do}}.New}
+	k := enforcer.Kernel{Tables: tables, Flows: lister{flows, p}, Links: links, Entries: inNode{tables.Store, p.Node.Do}, Dataplane: nftables.Config{Tables: tables, Entries: inNode{tables.Store, p.Node.Do}}.New}
 	if p.plane == iptablesPlane {
 		chains, err := iptables.NewExec(iptables.Default)
 		fatal.If(p.t, err)

@@ -23,6 +23,8 @@ type Input struct {
 	InForce, Coming *policy.Snapshot
 	// Bound are the homes of this node's pods, where there are rules for ingress: these ask for sources.
 	Bound map[netip.Addr]link.Home
+	// Unsettled is State.Unsettled.
+	Unsettled []netip.Addr
 	// Entered are rules, sorted, whose sets of entries stay beside those of Subjects.
 	Entered []policy.RuleID
 	Grants  dataplane.Grants // with Mode.HasGrants
@@ -55,7 +57,7 @@ func Render(in *Input, memo *layout.Memo) []nft.Table { return memo.Render(in.Mo
 func State(in *Input) layout.State {
 	subjects := in.Subjects.Sorted()
 	s := layout.State{
-		Relays:   in.Relays,
+		Relays: in.Relays, Unsettled: in.Unsettled,
 		Gateways: in.Gateways, Known: in.Known, Recheck: in.Recheck, Endpoint: in.DNS.Endpoint, Backends: in.DNS.Fallback,
 		Resolvers: in.DNS.Serving, Predecessor: in.DNS.Predecessor, NodeDNS: in.DNS.Node,
 		PodRanges: in.DNS.Network.PodRanges, Services: in.DNS.Network.Services, Answering: in.DNS.Network.Backends,

@@ -18,7 +18,7 @@ const (
 	ingressChain  = ingressPrefix + "forward"
 
 	ingressSet       = "ingress"       // subjects of State.Ingress
-	postponedSet     = "postponed"     // the same: without one of both, no admission is left
+	postponedSet     = "postponed"     // the same without State.Unsettled: without one of both, no admission is left
 	ingressMap       = "ingresschains" // leads them to their chains
 	ingressPorts     = "ingressports"  // State.IngressPorts
 	boundSet         = "bound"         // State.Ifaces and State.Bound
@@ -59,7 +59,7 @@ func (l *builder) ingressChains(bits Bits) {
 	l.chain("forwardingress", "judges forwarded packets to and from subjects", append([]string{"ct state established " + has("ct mark", bits.Admitted) + " return"}, lists.Each(
 		"%[2]s daddr @"+ingressSet+"%[1]s jump judgeingress",
 		// The client asks again, and is judged: an answer would end its connection.
-		"%[2]s saddr @"+ingressSet+"%[1]s "+unadmittedReply(bits)+" drop")...)...)
+		"%[2]s saddr @"+postponedSet+"%[1]s "+unadmittedReply(bits)+" drop")...)...)
 }
 
 // ingressHook has the kernel ask the rules for ingress where there are some.

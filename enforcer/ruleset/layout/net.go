@@ -39,7 +39,7 @@ func (s State) net() nft.Elements {
 	out := elements{nft.Elements{}}
 	out.addrs("selected", s.Selected)
 	for _, t := range s.Ingress {
-		out.addrs(ingressSet, t.Subjects)
+		out.addrs(ingressSet, s.settled(t))
 	}
 	for _, i := range s.Ifaces {
 		out.Add("ifaces", ifname(i))

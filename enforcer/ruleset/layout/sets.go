@@ -36,7 +36,7 @@ var familySets = []nft.Set{
 	{Name: podsMap, Key: addr, Value: "verdict", Comment: "subjects to the chain of their Namespace tier"},
 	{Name: subjectsSet, Key: "ifname . " + addr, Comment: "the IDs of subjects, as words, and their addresses"},
 	{Name: ingressSet, Key: addr, Comment: "addresses with rules for ingress"},
-	{Name: postponedSet, Key: addr, Comment: "the same addresses, to which rules for egress admit nothing"},
+	{Name: postponedSet, Key: addr, Comment: "the same addresses, to which rules for egress admit nothing, and from which no reply goes without an admission"},
 	{Name: ingressMap, Key: addr, Value: "verdict", Comment: "subjects to the first chain of their rules for ingress"},
 	{Name: stagedSet, Key: addr, Comment: "addresses that are about to become default-deny"},
 	{Name: recheckSet, Key: addr, Comment: "addresses whose connections are still to be judged again"},

@@ -70,6 +70,9 @@ type State struct {
 	// sets that they ask.
 	Tiers, Ingress []Tiers
 	Peers          []PeerSet
+	// Unsettled are addresses among those of Ingress. Connections that were opened before their rules are not
+	// admitted yet, and replies to these pass.
+	Unsettled []netip.Addr
 	// IngressPorts are the bridge ports of subjects of Ingress.
 	IngressPorts []string
 	// Entries are the names of the sets of entries that rules of Tiers ask.
@@ -95,6 +98,11 @@ type State struct {
 	Staged []netip.Addr
 	// Recheck are addresses whose connections are still to be judged again.
 	Recheck []netip.Addr
+}
+
+// settled are the addresses of rules for ingress that are not Unsettled.
+func (s State) settled(t Tiers) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(t.Subjects), func(a netip.Addr) bool { return slices.Contains(s.Unsettled, a) })
 }
 
 // inet renders a state, of which objs are the objects, as elements of the table inet. Each

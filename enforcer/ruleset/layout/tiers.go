@@ -225,7 +225,7 @@ func (m elements) tiers(s State, objs objects) {
 	}
 	for _, t := range s.Ingress {
 		m.addrs(ingressSet, t.Subjects)
-		m.addrs(postponedSet, t.Subjects)
+		m.addrs(postponedSet, s.settled(t))
 		for _, a := range t.Subjects {
 			m.AddMap(ingressMap+timed.Suffix(a), a.String(), "goto "+objs.ingress[t.ID])
 		}
