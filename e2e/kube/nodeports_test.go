@@ -26,7 +26,7 @@ var (
 func testNodePorts(t *testing.T) {
 	s := begin(t, "nodeports")
 	s.run(pod("web", "node-a", map[string]string{"app": "web"}, "serve", "web", "8080"), pod("client", "node-b", map[string]string{"app": "client"}),
-		nodePort("web"), onHost(pod("host", "node-a", nil, "serve", "host", "8090")))
+		nodePort("web"), onHost(pod("host", "node-a", nil, "serve", "host", "8095")))
 	v := s.served()
 	dialled := func(port int32) (to []string) {
 		for _, a := range v.pods["host"] {
@@ -84,7 +84,7 @@ spec:
 `)
 	s.eventually(soon, "the policy of the pod", func() error { return are(client, port, closedTo) })
 	fatal.If(t, are(office, port, works))
-	t.Run("untracked", func(t *testing.T) { s.on(t).untracked(dialled(8090)) })
+	t.Run("untracked", func(t *testing.T) { s.on(t).untracked(dialled(8095)) })
 }
 
 // untracked: a service of a node goes on over UDP and TCP without connection tracking while both directions have a rule,
@@ -106,15 +106,15 @@ func (s *scenario) untracked(to []string) {
 		}
 		err := atOnce(tries)
 		entries, failed := n.Connections()
-		if strings.Contains(entries, "dport=8090 ") {
+		if strings.Contains(entries, "dport=8095 ") {
 			for _, of := range []string{"ipv4 -p tcp", "ipv6 -p tcp", "ipv4 -p udp", "ipv6 -p udp"} { // those of before the policy are no failure
-				_, _ = n.Run("conntrack", strings.Fields("-D --dport 8090 -f "+of)...)
+				_, _ = n.Run("conntrack", strings.Fields("-D --dport 8095 -f "+of)...)
 			}
 			failed = errors.New("the service is tracked")
 		}
 		return errors.Join(err, failed)
 	}
-	in, out, rest := "{action: Accept, nodes: {}, ports: [{protocol: TCP, port: 8090}, {protocol: UDP, port: 8090}]}, ", "{action: Accept, nodes: {}}, ", "{action: Deny}"
+	in, out, rest := "{action: Accept, nodes: {}, ports: [{protocol: TCP, port: 8095}, {protocol: UDP, port: 8095}]}, ", "{action: Accept, nodes: {}}, ", "{action: Deny}"
 	for _, c := range []struct {
 		ingress, egress string
 		w               want

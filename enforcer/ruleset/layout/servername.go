@@ -55,13 +55,24 @@ func toRelay(t *Tiers) []*lists.Item {
 	return []*lists.Item{lists.NewItem("ct state new fib daddr type local goto admit", lists.Each("%[2]s daddr . tcp dport @"+relaysSet+"%[1]s ")...)}
 }
 
+// ledSubjects are the subjects of rules that are Led.
+func (s State) ledSubjects() (all []netip.Addr) {
+	for i := range s.Tiers {
+		if toRelay(&s.Tiers[i]) != nil {
+			all = append(all, s.Tiers[i].Subjects...)
+		}
+	}
+	return all
+}
+
 // relay makes the chains that lead connections to the relay, and guard it.
 func (d *dispatch) relay(s State) {
-	led := map[string]*TierRule{}
+	led, from := map[string]*TierRule{}, map[string][]netip.Addr{}
 	for _, t := range s.Tiers {
 		for _, r := range slices.Concat(t.Admin, t.Checked, t.Baseline) {
 			if r.Led {
-				led[r.Entries] = r
+				// Entries of another subject may be left of rules that it has no more.
+				led[r.Entries], from[r.Entries] = r, append(from[r.Entries], t.Subjects...)
 			}
 		}
 	}
@@ -74,9 +85,18 @@ func (d *dispatch) relay(s State) {
 		word := func(text string) string { return fmt.Sprintf(text+"%.0[1]s%.0[2]s", of.Suffix, of.IP) }
 		leads = append(leads, word("%[2]s saddr . %[2]s daddr @"+timed.KeySet+"%[1]s goto "+ledChain))
 		for _, entries := range slices.Sorted(maps.Keys(led)) {
+			sources := ""
+			for _, a := range slices.SortedFunc(slices.Values(from[entries]), netip.Addr.Compare) {
+				if a.Is4() == relay.Addr().Is4() {
+					sources += a.String() + ", "
+				}
+			}
+			if sources == "" {
+				continue
+			}
 			for _, p := range lists.PortLists(led[entries].Ports) {
 				if p.Protocol == "" || p.Protocol == policy.TCP.String() {
-					to = append(to, word("meta l4proto tcp "+p.Reached()+"%[2]s saddr . %[2]s daddr @"+timed.EntriesPrefix+entries+"-%[1]s dnat "+of.DNAT+" to ")+relay.String())
+					to = append(to, word("meta l4proto tcp "+p.Reached()+"%[2]s saddr { "+sources+"} %[2]s saddr . %[2]s daddr @"+timed.EntriesPrefix+entries+"-%[1]s dnat "+of.DNAT+" to ")+relay.String())
 				}
 			}
 		}

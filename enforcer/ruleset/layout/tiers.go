@@ -185,7 +185,7 @@ func (s State) objectsKey() objectsKey {
 	if s.NodeDNS != nil {
 		key.ids = append(key.ids, fmt.Sprint("nodedns ", s.NodeDNS.Mark))
 	}
-	key.ids = append(key.ids, fmt.Sprint("audited ", s.NodeAudited), fmt.Sprint("relays ", s.Relays))
+	key.ids = append(key.ids, fmt.Sprint("audited ", s.NodeAudited), fmt.Sprint("relays ", s.Relays, s.ledSubjects()))
 	return key
 }
 
