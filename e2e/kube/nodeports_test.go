@@ -84,7 +84,9 @@ spec:
 `)
 	s.eventually(soon, "the policy of the pod", func() error { return are(client, port, closedTo) })
 	fatal.If(t, are(office, port, works))
-	t.Run("untracked", func(t *testing.T) { s.on(t).untracked(dialled(8095)) })
+	if nightly {
+		t.Run("untracked", func(t *testing.T) { s.on(t).untracked(dialled(8095)) })
+	}
 }
 
 // untracked: a service of a node goes on over UDP and TCP without connection tracking while both directions have a rule,
