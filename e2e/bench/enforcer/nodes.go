@@ -39,7 +39,7 @@ func (b *bench) nodes() {
 	names := []string{unruled, "node-policies"}
 	nodes := map[string]*node{}
 	for _, name := range names {
-		n := b.newNode("nodes-", dataplanes[0].name, true)
+		n := b.newNode(name+"-", dataplanes[0].name, true)
 		nodes[name] = n
 		var err error
 		n.world, err = n.ServeWorld(answer)
